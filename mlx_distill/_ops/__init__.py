@@ -1,0 +1,1 @@
+"""Autograd wiring, launches, the plain-MLX path; validation and reduction beside them."""

@@ -1,0 +1,18 @@
+const Lane me = {
+    thread_index_in_threadgroup,
+    threads_per_threadgroup.x,
+    thread_index_in_simdgroup,
+    simdgroup_index_in_threadgroup};
+const uint row = threadgroup_position_in_grid.x;
+const int size = logits_q_shape[1];
+const size_t start = size_t(row) * size_t(size);
+const float c = cotangent[row];
+
+if (c == 0.0f) {
+    fill_zero<T>(gradient + start, size, me);
+} else {
+    const RowStatistics s = read_statistics(statistics + size_t(row) * 4);
+    const KLGradient term = {
+        s.top_q, s.top_p, scaling[0], 2.0f * c * scaling[2] / s.sum_q, s.sum_q / s.sum_p};
+    write_gradient<T>(gradient + start, logits_q + start, logits_p + start, size, term, me);
+}
