@@ -38,12 +38,8 @@ def check_temperature(context: str, temperature: float) -> None:
     if isinstance(temperature, bool) or not isinstance(temperature, Real):
         raise ArgumentTypeError(f"{context}: temperature", "a float", _type_name(temperature))
     requirement = f"must be finite, {TEMPERATURE_MIN:g} <= temperature <= {TEMPERATURE_MAX:g}"
-    try:
-        inside = TEMPERATURE_MIN <= float(temperature) <= TEMPERATURE_MAX
-    except OverflowError:
-        inside = False
-    if not inside:
-        raise OutOfRangeError(f"{context}: temperature", requirement, str(temperature))
+    if not TEMPERATURE_MIN <= _as_float(temperature) <= TEMPERATURE_MAX:
+        raise OutOfRangeError(f"{context}: temperature", requirement, f"{_as_float(temperature)}")
 
 
 def check_scale_by_t2(context: str, scale_by_t2: bool) -> None:
@@ -71,8 +67,9 @@ def check_options(
 
 def check_number(context: str, value: float) -> None:
     """Check that `value` is a finite real number that is not negative."""
-    if not math.isfinite(value) or value < 0:
-        raise OutOfRangeError(context, "must be finite and >= 0", str(value))
+    number = _as_float(value)
+    if not math.isfinite(number) or number < 0:
+        raise OutOfRangeError(context, "must be finite and >= 0", str(number))
 
 
 def _check_word(context: str, word: str, allowed: tuple[str, ...]) -> None:
@@ -81,6 +78,13 @@ def _check_word(context: str, word: str, allowed: tuple[str, ...]) -> None:
     if word not in allowed:
         words = ", ".join(repr(choice) for choice in allowed)
         raise OutOfRangeError(context, f"must be one of {words}", repr(word))
+
+
+def _as_float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an int or fraction beyond any float
+        return math.inf if value > 0 else -math.inf
 
 
 def _type_name(value: object) -> str:

@@ -26,7 +26,7 @@ struct RowStatistics {
     float sum_q;
     float top_p;
     float sum_p;
-    float cross;  // mean under p of y_p - y_q, before the end a sum; not finite: see below
+    float cross;  // sum of 2 ** y_p * (y_p - y_q); at the end its mean under p, in nats
 };
 
 // The part of a row that vector loads cover, and the entries at its ends that they do not.
@@ -177,7 +177,7 @@ FUNCTION RowStatistics row_statistics(
     sums = group_sum<3>(sums, me, shared);
     s.sum_q = sums.at[0] * 2.0f;
     s.sum_p = sums.at[1] * 2.0f;
-    s.cross = sums.at[2] / sums.at[1];
+    s.cross = LOG_2 * sums.at[2] / sums.at[1];
     return s;
 }
 
@@ -218,8 +218,8 @@ FUNCTION RowStatistics careful_statistics(
     const bool valid = top.at[2] == 0.0f && s.top_q > -INFINITY && s.top_p > -INFINITY;
     s.sum_q = valid ? sums.at[0] * 2.0f : NAN;
     s.sum_p = valid ? sums.at[1] * 2.0f : NAN;
-    // Back to the units of the fast one; the smaller factor first, or it overflows too early.
-    s.cross = sums.at[2] / sums.at[1] * unit * 16777216.0f;
+    // 1 / temperature before 2 ** 24, and never in log2 units: nothing overflows before its time.
+    s.cross = sums.at[2] / sums.at[1] * (LOG_2 * unit) * 16777216.0f;
     return s;
 }
 

@@ -15,7 +15,7 @@ if (!is_finite(s.cross)) {
     s = careful_statistics<T>(logits_q + start, logits_p + start, size, unit, me, shared);
 }
 if (me.thread_index == 0) {
-    const float kl = LOG_2 * (s.cross - precise_log2(s.sum_p / s.sum_q));
+    const float kl = s.cross - LOG_2 * precise_log2(s.sum_p / s.sum_q);
     loss[row] = (kl < 0.0f ? 0.0f : kl) * scaling[1] * scaling[1];
     write_statistics(statistics + size_t(row) * 4, s);
 }
