@@ -39,7 +39,7 @@ def check_temperature(context: str, temperature: float) -> None:
         raise ArgumentTypeError(f"{context}: temperature", "a float", _type_name(temperature))
     requirement = f"must be finite, {TEMPERATURE_MIN:g} <= temperature <= {TEMPERATURE_MAX:g}"
     if not TEMPERATURE_MIN <= _as_float(temperature) <= TEMPERATURE_MAX:
-        raise OutOfRangeError(f"{context}: temperature", requirement, f"{_as_float(temperature)}")
+        raise OutOfRangeError(f"{context}: temperature", requirement, _shown(temperature))
 
 
 def check_scale_by_t2(context: str, scale_by_t2: bool) -> None:
@@ -67,9 +67,8 @@ def check_options(
 
 def check_number(context: str, value: float) -> None:
     """Check that `value` is a finite real number that is not negative."""
-    number = _as_float(value)
-    if not math.isfinite(number) or number < 0:
-        raise OutOfRangeError(context, "must be finite and >= 0", str(number))
+    if not math.isfinite(_as_float(value)) or value < 0:
+        raise OutOfRangeError(context, "must be finite and >= 0", _shown(value))
 
 
 def _check_word(context: str, word: str, allowed: tuple[str, ...]) -> None:
@@ -85,6 +84,13 @@ def _as_float(value: float) -> float:
         return float(value)
     except OverflowError:  # an int or fraction beyond any float
         return math.inf if value > 0 else -math.inf
+
+
+def _shown(value: float) -> str:
+    try:
+        return str(value)
+    except ValueError:  # Python prints no int of more than 4300 digits
+        return str(_as_float(value))
 
 
 def _type_name(value: object) -> str:
