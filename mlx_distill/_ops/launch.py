@@ -12,9 +12,12 @@ from mlx_distill.errors import BackendError, EmptyInputError, LengthMismatchErro
 from mlx_distill.kernels.handles import KernelBackend, KernelHandle
 
 _SIMD_WIDTH = 32
-# A row needs no more threads than it has vectors of 16 bytes; beyond 512 the reductions
-# at the end of a row cost more than the extra loads in flight bring.
-_MAX_THREADS = 512
+# On an H200 256 threads to a row are the fastest (KL forward + backward 90 percent of a
+# copy's rate, 85 with 1024): several rows share a multiprocessor, and one loads while another
+# reduces. With fewer rows than that fills, a row takes all the threads it can get.
+_MAX_THREADS = 256
+_MAX_THREADS_FEW_ROWS = 1024
+_FEW_ROWS = 256
 _VECTOR_BYTES = 16
 _GRID_LIMIT = 2**31
 
@@ -76,7 +79,7 @@ def _launch(
 ) -> list[mx.array]:
     logits = inputs[0]
     rows, vocabulary = logits.shape
-    threads = _threads(vocabulary, logits.dtype.size)
+    threads = _threads(rows, vocabulary, logits.dtype.size)
     if rows * threads >= _GRID_LIMIT:
         raise OutOfRangeError(
             f"{handle.name}: rows", f"must be < {_GRID_LIMIT // threads}", str(rows)
@@ -100,7 +103,8 @@ def _launch(
     return outputs
 
 
-def _threads(vocabulary: int, item_size: int) -> int:
+def _threads(rows: int, vocabulary: int, item_size: int) -> int:
+    most = _MAX_THREADS_FEW_ROWS if rows <= _FEW_ROWS else _MAX_THREADS
     vectors = math.ceil(vocabulary * item_size / _VECTOR_BYTES)
     groups = math.ceil(vectors / _SIMD_WIDTH)
-    return min(_MAX_THREADS, groups * _SIMD_WIDTH)
+    return min(most, groups * _SIMD_WIDTH)

@@ -57,12 +57,12 @@ class KernelHandle:
 
     def source(self) -> str:
         """Text of the kernel's body, the same on every target."""
-        return _read(f"{self.divergence}_{self.direction}.metal")
+        return read_kernel_text(f"{self.divergence}_{self.direction}.metal")
 
     def header(self, backend: KernelBackend) -> str:
         """Text before the kernel: the target's dialect, the shared parts, the terms."""
         parts = (_DIALECTS[backend], "common.metal", f"{self.divergence}.metal")
-        return "\n".join(_read(part) for part in parts)
+        return "\n".join(read_kernel_text(part) for part in parts)
 
     def compiled(self, backend: KernelBackend) -> CompiledKernel:
         """The kernel for `backend`, built once a process; a failure is not remembered."""
@@ -100,5 +100,5 @@ JS_BACKWARD = KernelHandle("js", "backward", _BACKWARD_INPUTS, _BACKWARD_OUTPUTS
 
 
 @cache
-def _read(file_name: str) -> str:
+def read_kernel_text(file_name: str) -> str:
     return files(__package__).joinpath(file_name).read_text(encoding="utf-8")
