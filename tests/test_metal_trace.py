@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import mlx.core as mx
 import pytest
@@ -11,11 +12,13 @@ import pytest
 from mlx_distill._ops import launch
 from mlx_distill._ops.options import Scaling
 from mlx_distill.kernels import handles
-from mlx_distill.kernels.handles import CompiledKernel, KernelBackend, KernelHandle
+from mlx_distill.kernels.handles import KernelHandle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from mlx_distill.kernels.handles import CompiledKernel, KernelBackend
 
 FORWARDS = [(handles.KL_FORWARD, 4), (handles.JS_FORWARD, 5)]
 BACKWARDS = [(handles.KL_BACKWARD, 4), (handles.JS_BACKWARD, 5)]
@@ -31,12 +34,7 @@ def trace(
     compiled = KernelHandle.compiled
 
     def verbose(handle: KernelHandle, backend: KernelBackend) -> CompiledKernel:
-        kernel = compiled(handle, backend)
-
-        def call(**arguments: object) -> list[mx.array]:
-            return kernel(**arguments, verbose=True)
-
-        return call  # type: ignore[return-value] # the protocol's keywords, passed through
+        return cast("CompiledKernel", partial(compiled(handle, backend), verbose=True))
 
     monkeypatch.setattr(KernelHandle, "compiled", verbose)
 

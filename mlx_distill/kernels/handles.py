@@ -101,4 +101,5 @@ JS_BACKWARD = KernelHandle("js", "backward", _BACKWARD_INPUTS, _BACKWARD_OUTPUTS
 
 @cache
 def read_kernel_text(file_name: str) -> str:
+    """Text of a file beside this one."""
     return files(__package__).joinpath(file_name).read_text(encoding="utf-8")
