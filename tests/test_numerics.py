@@ -72,6 +72,21 @@ def test_near_equal_logits_keep_a_gradient_that_is_right(
     assert got.gradient64.any(axis=-1).all()
 
 
+@pytest.mark.parametrize("vocabulary", [1000, 4097, 50000], ids=lambda v: f"V{v}")
+def test_confident_rows_near_convergence_keep_a_gradient_that_is_right(
+    loss: Loss, backend: Backend, vocabulary: int
+) -> None:
+    # One entry holds 50 to 99.9 percent: what rounding takes from its row's sum is all of q - p.
+    rng = np.random.default_rng(0)
+    tail = np.exp(rng.normal(size=(64, vocabulary)))
+    rest = np.logspace(-3, 0, 64)[:, None]
+    logits_p = np.log(rest * tail / tail.sum(axis=-1, keepdims=True))
+    logits_p[np.arange(64), rng.integers(vocabulary, size=64)] = 0.0
+    logits_q = logits_p + 0.03 * rng.normal(size=logits_p.shape)
+    q, p = (mx.array(x.astype(np.float32)) for x in (logits_q, logits_p))
+    assert_matches_oracle(loss, q, p, {"backend": backend})
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1e-10, 1e10, 1e20])
 def test_small_and_large_cotangents_scale_the_gradient(
     loss: Loss, backend: Backend, scale: float
