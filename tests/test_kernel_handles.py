@@ -98,7 +98,7 @@ def test_a_failed_build_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_target_has_the_same_body_and_shared_text(handle: KernelHandle) -> None:
     metal, cuda = handle.header("metal"), handle.header("cuda")
     assert metal != cuda
-    for part in ("common.metal", f"{handle.divergence}.metal"):
+    for part in ("rows.metal", "statistics.metal", f"{handle.divergence}.metal"):
         assert read_kernel_text(part) in metal
         assert read_kernel_text(part) in cuda
 

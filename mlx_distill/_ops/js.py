@@ -13,6 +13,7 @@ from mlx_distill._ops.plain import (
     probabilities,
     row_maximum,
     row_sum,
+    row_sums,
     temper,
 )
 
@@ -44,7 +45,7 @@ def _mix(
     """The mixture, and the row sums of both sides' exponentials unless `sums` has them."""
     q = temper(logits_q, top_q, temperature)
     p = temper(logits_p, top_p, temperature)
-    sum_q, sum_p = sums if sums is not None else (row_sum(q.exp), row_sum(p.exp))
+    sum_q, sum_p = sums if sums is not None else row_sums(q.exp, p.exp)
     prob_q, prob_p = q.exp / sum_q, p.exp / sum_p
     log_ratio = (p.gap - q.gap) * (1.0 / (SHRINK * temperature)) - mx.log(sum_p / sum_q)
     log_ratio = mx.minimum(mx.maximum(log_ratio, -_MAX_LOG_RATIO), _MAX_LOG_RATIO)

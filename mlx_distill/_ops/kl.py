@@ -11,6 +11,7 @@ from mlx_distill._ops.plain import (
     probabilities,
     row_maximum,
     row_sum,
+    row_sums,
     temper,
 )
 
@@ -23,7 +24,7 @@ def forward(logits_q: mx.array, logits_p: mx.array, scaling: Scaling) -> tuple[m
     top_q, top_p = row_maximum(logits_q), row_maximum(logits_p)
     q = temper(logits_q, top_q, scaling.temperature)
     p = temper(logits_p, top_p, scaling.temperature)
-    sum_q, sum_p = row_sum(q.exp), row_sum(p.exp)
+    sum_q, sum_p = row_sums(q.exp, p.exp)
     cross = row_sum(p.exp * (p.gap - q.gap)) / sum_p * (1.0 / (SHRINK * scaling.temperature))
     loss = mx.maximum(cross - mx.log(sum_p / sum_q), 0.0)
     # Positive only where q is masked and p is not 0: there the true loss is +inf, also

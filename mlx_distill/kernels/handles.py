@@ -13,6 +13,7 @@ import mlx.core as mx
 
 KernelBackend: TypeAlias = Literal["metal", "cuda"]
 
+_SHARED = ("rows.metal", "statistics.metal")
 _DIALECTS: dict[KernelBackend, str] = {"metal": "metal.h", "cuda": "cuda.h"}
 
 
@@ -61,7 +62,7 @@ class KernelHandle:
 
     def header(self, backend: KernelBackend) -> str:
         """Text before the kernel: the target's dialect, the shared parts, the terms."""
-        parts = (_DIALECTS[backend], "common.metal", f"{self.divergence}.metal")
+        parts = (_DIALECTS[backend], *_SHARED, f"{self.divergence}.metal")
         return "\n".join(read_kernel_text(part) for part in parts)
 
     def compiled(self, backend: KernelBackend) -> CompiledKernel:

@@ -1,4 +1,4 @@
-// What the kernels share. A row's softmax is kept as a pair (top, sum):
+// A row's softmax, in one pass. It is kept as a pair (top, sum):
 //   probability(x) = 2 ** ((x - top) * unit) / sum,  unit = log2(e) / temperature,
 // where top is the row's maximum to within SLACK, so that no common offset is ever rounded.
 
@@ -9,16 +9,20 @@
 #define GAP_SCALE 5.421010862427522e-20f  // 2 ** -64: no gap of finite logits overflows
 #define TERM_SCALE 40.0f  // log2 of what keeps a small probability times such a gap in range
 
-struct Lane {
-    uint thread_index;
-    uint threads;
-    uint lane;
-    uint simd_group;
+// A sum that carries what its additions lost (Kahan). Next to a probability near 1 each of
+// hundreds of additions drops up to 6e-8, and q - p at that entry would be made of that.
+struct Sum {
+    float total;
+    float excess;
 };
 
-template <int N>
-struct Vector {
-    float at[N];
+// What one thread knows of its part of a row; y is the log2_term of an entry.
+struct Running {
+    float top_q;
+    Sum q;  // of 2 ** y_q
+    float top_p;
+    Sum p;
+    float cross;  // sum of 2 ** y_p * (y_p - y_q)
 };
 
 struct RowStatistics {
@@ -26,65 +30,8 @@ struct RowStatistics {
     float sum_q;
     float top_p;
     float sum_p;
-    float cross;  // sum of 2 ** y_p * (y_p - y_q); at the end its mean under p, in nats
+    float cross;  // mean under p of the tempered gap of p less that of q, in nats
 };
-
-// The part of a row that vector loads cover, and the entries at its ends that they do not.
-struct Span {
-    int lead;
-    int vectors;
-    int edges;
-};
-
-template <int N>
-FUNCTION Span make_span(int size, int lead, bool aligned) {
-    Span span;
-    span.lead = min(lead, size);
-    span.vectors = aligned ? (size - span.lead) / N : 0;
-    span.edges = size - span.vectors * N;
-    return span;
-}
-
-template <int N>
-FUNCTION int edge_index(Span span, int edge) {
-    return edge < span.lead ? edge : edge + span.vectors * N;
-}
-
-template <int K>
-FUNCTION Vector<K> group_sum(Vector<K> x, Lane me, SHARED shared) {
-    for (int k = 0; k < K; k++) {
-        x.at[k] = simd_sum(x.at[k]);
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (int k = 0; k < K; k++) {
-        if (me.lane == 0) {
-            shared[k * 32 + me.simd_group] = x.at[k];
-        }
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (int k = 0; k < K; k++) {
-        x.at[k] = simd_sum(me.lane * 32 < me.threads ? shared[k * 32 + me.lane] : 0.0f);
-    }
-    return x;
-}
-
-template <int K>
-FUNCTION Vector<K> group_max(Vector<K> x, Lane me, SHARED shared) {
-    for (int k = 0; k < K; k++) {
-        x.at[k] = simd_max(x.at[k]);
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (int k = 0; k < K; k++) {
-        if (me.lane == 0) {
-            shared[k * 32 + me.simd_group] = x.at[k];
-        }
-    }
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (int k = 0; k < K; k++) {
-        x.at[k] = simd_max(me.lane * 32 < me.threads ? shared[k * 32 + me.lane] : -INFINITY);
-    }
-    return x;
-}
 
 // One less than the tempered gap in log2 units: the fast exponential never sees a denormal,
 // and the factor of a half is one that sums and terms have in common.
@@ -96,22 +43,36 @@ FUNCTION float decay(float shift) {
     return shift > -126.0f ? fast_exp2(shift - 1.0f) * 2.0f : 0.0f;
 }
 
-FUNCTION RowStatistics rebase(RowStatistics s, float top_q, float top_p, float unit) {
+FUNCTION Sum add(Sum sum, float x) {
+    const float corrected = x - sum.excess;
+    const float total = sum.total + corrected;
+    sum.excess = (total - sum.total) - corrected;
+    sum.total = total;
+    return sum;
+}
+
+FUNCTION Sum scaled(Sum sum, float factor) {
+    sum.total *= factor;
+    sum.excess *= factor;
+    return sum;
+}
+
+FUNCTION Running rebase(Running s, float top_q, float top_p, float unit) {
     const float shift_q = (s.top_q - top_q) * unit;
     const float shift_p = (s.top_p - top_p) * unit;
     const float decay_p = decay(shift_p);
     // A cross that is not finite stays so, also times 0.
     s.cross *= decay_p;
-    s.cross += decay_p > 0.0f ? decay_p * s.sum_p * (shift_p - shift_q) : 0.0f;
-    s.sum_q *= decay(shift_q);
-    s.sum_p *= decay_p;
+    s.cross += decay_p > 0.0f ? decay_p * s.p.total * (shift_p - shift_q) : 0.0f;
+    s.q = scaled(s.q, decay(shift_q));
+    s.p = scaled(s.p, decay_p);
     s.top_q = top_q;
     s.top_p = top_p;
     return s;
 }
 
 template <int N>
-FUNCTION RowStatistics accumulate(RowStatistics s, Vector<N> x_q, Vector<N> x_p, float unit) {
+FUNCTION Running accumulate(Running s, Vector<N> x_q, Vector<N> x_p, float unit) {
     float high_q = x_q.at[0];
     float high_p = x_p.at[0];
     for (int j = 1; j < N; j++) {
@@ -122,14 +83,18 @@ FUNCTION RowStatistics accumulate(RowStatistics s, Vector<N> x_q, Vector<N> x_p,
     if ((high_q - s.top_q) * unit > slack || (high_p - s.top_p) * unit > slack) {
         s = rebase(s, max(high_q, s.top_q), max(high_p, s.top_p), unit);
     }
+    float sum_q = 0.0f;
+    float sum_p = 0.0f;
     for (int j = 0; j < N; j++) {
         const float y_q = log2_term(x_q.at[j], s.top_q, unit);
         const float y_p = log2_term(x_p.at[j], s.top_p, unit);
         const float e_p = fast_exp2(y_p);
-        s.sum_q += fast_exp2(y_q);
-        s.sum_p += e_p;
+        sum_q += fast_exp2(y_q);
+        sum_p += e_p;
         s.cross = fma(e_p, y_p - y_q, s.cross);
     }
+    s.q = add(s.q, sum_q);
+    s.p = add(s.p, sum_p);
     return s;
 }
 
@@ -143,7 +108,7 @@ template <typename T, typename Q, typename P>
 FUNCTION RowStatistics row_statistics(
     Q row_q, P row_p, int size, float unit, Lane me, SHARED shared) {
     constexpr int N = 16 / sizeof(T);
-    RowStatistics s = {-INFINITY, 0.0f, -INFINITY, 0.0f, 0.0f};
+    Running s = {-INFINITY, {0.0f, 0.0f}, -INFINITY, {0.0f, 0.0f}, 0.0f};
     const int lead = misaligned<T>(row_q);
     const Span span = make_span<N>(size, lead, lead == misaligned<T>(row_p));
     const int threads = me.threads;
@@ -173,12 +138,15 @@ FUNCTION RowStatistics row_statistics(
     Vector<2> top = {{s.top_q, s.top_p}};
     top = group_max<2>(top, me, shared);
     s = rebase(s, top.at[0], top.at[1], unit);
-    Vector<3> sums = {{s.sum_q, s.sum_p, s.cross}};
+    Vector<3> sums = {{s.q.total - s.q.excess, s.p.total - s.p.excess, s.cross}};
     sums = group_sum<3>(sums, me, shared);
-    s.sum_q = sums.at[0] * 2.0f;
-    s.sum_p = sums.at[1] * 2.0f;
-    s.cross = LOG_2 * sums.at[2] / sums.at[1];
-    return s;
+    const RowStatistics row = {
+        s.top_q,
+        sums.at[0] * 2.0f,
+        s.top_p,
+        sums.at[1] * 2.0f,
+        LOG_2 * sums.at[2] / sums.at[1]};
+    return row;
 }
 
 // The same for any row, entry by entry. A row that holds nan or +inf or nothing finite ends
@@ -196,31 +164,39 @@ FUNCTION RowStatistics careful_statistics(
         top.at[2] = x_q < INFINITY && x_p < INFINITY ? top.at[2] : 1.0f;
     }
     top = group_max<3>(top, me, shared);
-    RowStatistics s = {top.at[0], 0.0f, top.at[1], 0.0f, 0.0f};
+    const float top_q = top.at[0];
+    const float top_p = top.at[1];
+    Sum sum_q = {0.0f, 0.0f};
+    Sum sum_p = {0.0f, 0.0f};
+    float cross = 0.0f;
     bool impossible = false;
     for (int i = me.thread_index; i < size; i += threads) {
         const float x_q = float(row_q[i]);
         const float x_p = float(row_p[i]);
-        const float y_q = log2_term(x_q, s.top_q, unit);
-        const float y_p = log2_term(x_p, s.top_p, unit);
-        s.sum_q += fast_exp2(max(y_q, FAR));
-        s.sum_p += fast_exp2(max(y_p, FAR));
+        const float y_q = log2_term(x_q, top_q, unit);
+        const float y_p = log2_term(x_p, top_p, unit);
+        sum_q = add(sum_q, fast_exp2(max(y_q, FAR)));
+        sum_p = add(sum_p, fast_exp2(max(y_p, FAR)));
         if (y_p > DEAD) {
-            const float gap_q = x_q * GAP_SCALE - s.top_q * GAP_SCALE;
-            const float gap_p = x_p * GAP_SCALE - s.top_p * GAP_SCALE;
+            const float gap_q = x_q * GAP_SCALE - top_q * GAP_SCALE;
+            const float gap_p = x_p * GAP_SCALE - top_p * GAP_SCALE;
             const float term = precise_exp2(y_p + TERM_SCALE) * (gap_p - gap_q);
             impossible = impossible || x_q == -INFINITY;
-            s.cross += x_q == -INFINITY ? 0.0f : term;
+            cross += x_q == -INFINITY ? 0.0f : term;
         }
     }
-    Vector<3> sums = {{s.sum_q, s.sum_p, impossible ? INFINITY : s.cross}};
+    cross = impossible ? INFINITY : cross;
+    Vector<3> sums = {{sum_q.total - sum_q.excess, sum_p.total - sum_p.excess, cross}};
     sums = group_sum<3>(sums, me, shared);
-    const bool valid = top.at[2] == 0.0f && s.top_q > -INFINITY && s.top_p > -INFINITY;
-    s.sum_q = valid ? sums.at[0] * 2.0f : NAN;
-    s.sum_p = valid ? sums.at[1] * 2.0f : NAN;
-    // 1 / temperature before 2 ** 24, and never in log2 units: nothing overflows before its time.
-    s.cross = sums.at[2] / sums.at[1] * (LOG_2 * unit) * 16777216.0f;
-    return s;
+    const bool valid = top.at[2] == 0.0f && top_q > -INFINITY && top_p > -INFINITY;
+    const RowStatistics row = {
+        top_q,
+        valid ? sums.at[0] * 2.0f : NAN,
+        top_p,
+        valid ? sums.at[1] * 2.0f : NAN,
+        // 1 / temperature before 2 ** 24, and nats throughout: nothing overflows too early.
+        sums.at[2] / sums.at[1] * (LOG_2 * unit) * 16777216.0f};
+    return row;
 }
 
 template <typename P>
@@ -235,36 +211,4 @@ template <typename P>
 FUNCTION RowStatistics read_statistics(P from) {
     RowStatistics s = {from[0], from[1], from[2], from[3], 0.0f};
     return s;
-}
-
-template <typename T, typename O>
-FUNCTION void fill_zero(O row, int size, Lane me) {
-    const int threads = me.threads;
-    for (int i = me.thread_index; i < size; i += threads) {
-        row[i] = static_cast<T>(0.0f);
-    }
-}
-
-// row[i] = term(row_q[i], row_p[i]) for the whole row.
-template <typename T, typename O, typename Q, typename P, typename Term>
-FUNCTION void write_gradient(O row, Q row_q, P row_p, int size, Term term, Lane me) {
-    constexpr int N = 16 / sizeof(T);
-    const int threads = me.threads;
-    const int lead = misaligned<T>(row);
-    const bool aligned = lead == misaligned<T>(row_q) && lead == misaligned<T>(row_p);
-    const Span span = make_span<N>(size, lead, aligned);
-    for (int i = me.thread_index; i < span.vectors; i += threads) {
-        const int at = span.lead + i * N;
-        const Vector<N> x_q = load_vector<T>(row_q + at);
-        const Vector<N> x_p = load_vector<T>(row_p + at);
-        Vector<N> out;
-        for (int j = 0; j < N; j++) {
-            out.at[j] = term(x_q.at[j], x_p.at[j]);
-        }
-        store_vector<T>(row + at, out);
-    }
-    for (int edge = me.thread_index; edge < span.edges; edge += threads) {
-        const int k = edge_index<N>(span, edge);
-        row[k] = static_cast<T>(term(float(row_q[k]), float(row_p[k])));
-    }
 }
