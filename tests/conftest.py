@@ -29,6 +29,12 @@ def backend(request: pytest.FixtureRequest) -> Backend:
     return found
 
 
+@pytest.fixture(scope="session")
+def plain() -> Backend:
+    """The one backend that MLX can map over and push forward through."""
+    return "mlx"
+
+
 @pytest.fixture(scope="session", params=list(DTYPES.values()), ids=list(DTYPES))
 def dtype(request: pytest.FixtureRequest) -> mx.Dtype:
     found: mx.Dtype = request.param

@@ -93,7 +93,8 @@ def test_kd07_js_of_far_apart_logits_is_finite_and_at_most_ln_2(backend: Backend
     got = value_and_gradient(js_div_loss, q, p, ones(q), backend=backend)
     assert got.value64 == close([0.693147181, 0.318257084])
     want = [[0.0, 0.0, 0.0], [-0.154032707, 0.0770163534, 0.0770163534]]
-    assert got.gradient64 == close(want)
+    # A probability of 1 allows 3e-6; fast functions come within 1e-7.
+    assert got.gradient64 == pytest.approx(np.array(want), rel=1e-6, abs=1e-7)
 
 
 def test_kd09_js_of_an_entry_that_underflows_in_both_is_finite(backend: Backend) -> None:

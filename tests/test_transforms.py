@@ -16,7 +16,7 @@ from compare import assert_gradient, assert_value
 from edge_rows import ORDINARY, POISON, stack
 from mlx_distill import DistillError
 from oracle import number, to_float64
-from subjects import Loss, draw_logits
+from subjects import Loss, backends, draw_logits
 
 if TYPE_CHECKING:
     from mlx_distill import Backend
@@ -41,42 +41,42 @@ def summed(loss: Loss, backend: Backend) -> Callable[[mx.array, mx.array], mx.ar
 
 
 @AXES
-def test_vmap_gives_what_the_batch_gives(loss: Loss, backend: Backend, axis: int) -> None:
+def test_vmap_gives_what_the_batch_gives(loss: Loss, plain: Backend, axis: int) -> None:
     q, p = draw_logits((4, 3, 7))
     run = mx.vmap(
-        lambda a, b: loss.function(a, b, temperature=TEMPERATURE, backend=backend),
+        lambda a, b: loss.function(a, b, temperature=TEMPERATURE, backend=plain),
         in_axes=(axis, axis),
     )
     got = run(along(q, axis), along(p, axis))
     assert_value(got, oracle.rows(loss.name, q, p, temperature=TEMPERATURE).value)
 
 
-def test_vmap_over_the_student_only_broadcasts_the_teacher(loss: Loss, backend: Backend) -> None:
+def test_vmap_over_the_student_only_broadcasts_the_teacher(loss: Loss, plain: Backend) -> None:
     q, p = draw_logits((4, 3, 7))
-    got = mx.vmap(lambda a, b: loss.function(a, b, backend=backend), in_axes=(0, None))(q, p[0])
+    got = mx.vmap(lambda a, b: loss.function(a, b, backend=plain), in_axes=(0, None))(q, p[0])
     want = oracle.rows(loss.name, q, mx.broadcast_to(p[0], q.shape))
     assert_value(got, want.value)
 
 
-def test_nested_vmap_gives_what_the_batch_gives(loss: Loss, backend: Backend) -> None:
+def test_nested_vmap_gives_what_the_batch_gives(loss: Loss, plain: Backend) -> None:
     q, p = draw_logits((2, 4, 3, 7))
-    got = mx.vmap(mx.vmap(lambda a, b: loss.function(a, b, backend=backend)))(q, p)
+    got = mx.vmap(mx.vmap(lambda a, b: loss.function(a, b, backend=plain)))(q, p)
     assert_value(got, oracle.rows(loss.name, q, p).value)
 
 
 @AXES
-def test_vmap_of_a_gradient_is_the_gradient(loss: Loss, backend: Backend, axis: int) -> None:
+def test_vmap_of_a_gradient_is_the_gradient(loss: Loss, plain: Backend, axis: int) -> None:
     q, p = draw_logits((4, 3, 7))
-    gradient = mx.vmap(mx.grad(summed(loss, backend)), in_axes=(axis, axis))
+    gradient = mx.vmap(mx.grad(summed(loss, plain)), in_axes=(axis, axis))
     got = gradient(along(q, axis), along(p, axis))
     want = oracle.rows(loss.name, q, p, temperature=TEMPERATURE)
     assert_gradient(loss, got, want, np.ones((4, 3)))
 
 
 @AXES
-def test_gradient_of_a_vmap_is_the_gradient(loss: Loss, backend: Backend, axis: int) -> None:
+def test_gradient_of_a_vmap_is_the_gradient(loss: Loss, plain: Backend, axis: int) -> None:
     q, p = draw_logits((4, 3, 7))
-    run = mx.vmap(summed(loss, backend), in_axes=(axis, axis))
+    run = mx.vmap(summed(loss, plain), in_axes=(axis, axis))
     scale = mx.array([1.0, -2.0, 0.0, 3.0])
 
     def total(a: mx.array, b: mx.array) -> mx.array:
@@ -90,11 +90,11 @@ def test_gradient_of_a_vmap_is_the_gradient(loss: Loss, backend: Backend, axis: 
     assert not to_float64(teacher).any()
 
 
-def test_jvp_is_the_gradient_along_the_tangent(loss: Loss, backend: Backend) -> None:
+def test_jvp_is_the_gradient_along_the_tangent(loss: Loss, plain: Backend) -> None:
     q, p = draw_logits((3, 7))
     tangent, other = draw_logits((3, 7), std=1.0, seed=1)
     values, slopes = mx.jvp(
-        lambda a, b: loss.function(a, b, temperature=TEMPERATURE, backend=backend),
+        lambda a, b: loss.function(a, b, temperature=TEMPERATURE, backend=plain),
         [q, p],
         [tangent, other],
     )
@@ -104,18 +104,18 @@ def test_jvp_is_the_gradient_along_the_tangent(loss: Loss, backend: Backend) -> 
     assert to_float64(slopes[0]) == pytest.approx(want, rel=1e-5, abs=1e-6)
 
 
-def test_jvp_along_the_teacher_alone_is_zero(loss: Loss, backend: Backend) -> None:
+def test_jvp_along_the_teacher_alone_is_zero(loss: Loss, plain: Backend) -> None:
     q, p = draw_logits((3, 7))
-    _, slopes = mx.jvp(lambda b: loss.function(q, b, backend=backend), [p], [mx.ones_like(p)])
+    _, slopes = mx.jvp(lambda b: loss.function(q, b, backend=plain), [p], [mx.ones_like(p)])
     assert not to_float64(slopes[0]).any()
 
 
 @pytest.mark.parametrize("transform", ["vmap", "grad(vmap)", "vmap(grad)", "jvp"])
 def test_transforms_of_many_rows_are_right_or_loud(
-    loss: Loss, backend: Backend, transform: str
+    loss: Loss, plain: Backend, transform: str
 ) -> None:
     q, p = draw_logits((2, 1024, 1000), std=1.0)
-    run = summed(loss, backend)
+    run = summed(loss, plain)
     found = oracle.rows(loss.name, q, p, temperature=TEMPERATURE)
     total = found.value.sum(axis=-1)
     try:
@@ -138,11 +138,11 @@ def test_transforms_of_many_rows_are_right_or_loud(
 
 
 def test_half_precision_maps_and_pushes_forward_as_float32_does(
-    loss: Loss, backend: Backend, dtype: mx.Dtype
+    loss: Loss, plain: Backend, dtype: mx.Dtype
 ) -> None:
     q, p = draw_logits((4, 3, 7), dtype=dtype)
     found = oracle.rows(loss.name, q, p, temperature=TEMPERATURE)
-    run = per_row(loss, backend)
+    run = per_row(loss, plain)
     mapped = mx.vmap(run)(q, p)
     assert mapped.dtype == dtype
     assert_value(mapped, found.value)
@@ -155,12 +155,12 @@ def test_half_precision_maps_and_pushes_forward_as_float32_does(
     assert to_float64(slopes[0]) == pytest.approx(want, rel=2.0**-7, abs=2.0**-9)
 
 
-def test_vmap_maps_weights_and_keeps_each_mean_apart(loss: Loss, backend: Backend) -> None:
+def test_vmap_maps_weights_and_keeps_each_mean_apart(loss: Loss, plain: Backend) -> None:
     q, p = draw_logits((4, 3, 7))
     weights = mx.array(np.resize([1.0, 0.0, 2.0, 0.5], (4, 3)).astype(np.float32))
 
     def mean(a: mx.array, b: mx.array, w: mx.array) -> mx.array:
-        return loss.function(a, b, weights=w, reduction="mean", backend=backend)
+        return loss.function(a, b, weights=w, reduction="mean", backend=plain)
 
     got = mx.vmap(mean)(q, p, weights)
     want = [mean(q[i], p[i], weights[i]).item() for i in range(4)]
@@ -170,11 +170,11 @@ def test_vmap_maps_weights_and_keeps_each_mean_apart(loss: Loss, backend: Backen
         assert mx.allclose(gradient[i], mx.grad(mean)(q[i], p[i], weights[i]), rtol=1e-6)
 
 
-def test_vmap_over_the_teacher_only_broadcasts_the_student(loss: Loss, backend: Backend) -> None:
+def test_vmap_over_the_teacher_only_broadcasts_the_student(loss: Loss, plain: Backend) -> None:
     q, p = draw_logits((4, 3, 7))
 
     def total(student: mx.array) -> mx.array:
-        return mx.vmap(per_row(loss, backend), in_axes=(None, 0))(student, p).sum()
+        return mx.vmap(per_row(loss, plain), in_axes=(None, 0))(student, p).sum()
 
     wide = mx.broadcast_to(q[0], q.shape)
     found = oracle.rows(loss.name, wide, p, temperature=TEMPERATURE)
@@ -183,17 +183,26 @@ def test_vmap_over_the_teacher_only_broadcasts_the_student(loss: Loss, backend: 
     assert to_float64(mx.grad(total)(q[0])) == pytest.approx(want, rel=1e-5, abs=1e-6)
 
 
-def test_vmap_keeps_poison_in_its_own_row(loss: Loss, backend: Backend) -> None:
+def test_vmap_keeps_poison_in_its_own_row(loss: Loss, plain: Backend) -> None:
     q, p = stack([ORDINARY, POISON["nan_in_student"], ORDINARY, ORDINARY], mx.float32)
     q, p = q.reshape(2, 2, 4), p.reshape(2, 2, 4)
-    got = mx.vmap(per_row(loss, backend))(q, p)
+    got = mx.vmap(per_row(loss, plain))(q, p)
     assert_value(got, oracle.rows(loss.name, q, p, temperature=TEMPERATURE).value)
+
+
+@pytest.mark.skipif(len(backends()) == 1, reason="needs a GPU")
+@pytest.mark.parametrize("transform", ["vmap", "jvp"])
+def test_kernels_refuse_what_they_cannot_transform(loss: Loss, transform: str) -> None:
+    q, p = draw_logits((4, 3, 7))
+    run = per_row(loss, backends()[-1])
+    with pytest.raises(ValueError, match="Not implemented for CustomKernel"):
+        mx.eval(mx.vmap(run)(q, p) if transform == "vmap" else mx.jvp(run, [q, p], [q, p]))
 
 
 def test_shapeless_compile_raises_the_error_of_mlx(loss: Loss, backend: Backend) -> None:
     run = mx.compile(lambda a, b: loss.function(a, b, backend=backend), shapeless=True)
     q, p = draw_logits((2, 5))
-    with pytest.raises((ValueError, RuntimeError), match="CustomTransforms cannot infer output"):
+    with pytest.raises((ValueError, RuntimeError), match=r"Custom\w+ cannot infer output"):
         mx.eval(run(q, p))
 
 

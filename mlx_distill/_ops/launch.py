@@ -14,10 +14,8 @@ from mlx_distill.kernels.handles import KernelBackend, KernelHandle
 _SIMD_WIDTH = 32
 # On an H200 256 threads to a row are the fastest (KL forward + backward 90 percent of a
 # copy's rate, 85 with 1024): several rows share a multiprocessor, and one loads while another
-# reduces. With fewer rows than that fills, a row takes all the threads it can get.
+# reduces.
 _MAX_THREADS = 256
-_MAX_THREADS_FEW_ROWS = 1024
-_FEW_ROWS = 256
 _VECTOR_BYTES = 16
 _GRID_LIMIT = 2**31
 
@@ -79,7 +77,7 @@ def _launch(
 ) -> list[mx.array]:
     logits = inputs[0]
     rows, vocabulary = logits.shape
-    threads = _threads(rows, vocabulary, logits.dtype.size)
+    threads = _threads(vocabulary, logits.dtype.size)
     if rows * threads >= _GRID_LIMIT:
         raise OutOfRangeError(
             f"{handle.name}: rows", f"must be < {_GRID_LIMIT // threads}", str(rows)
@@ -103,8 +101,7 @@ def _launch(
     return outputs
 
 
-def _threads(rows: int, vocabulary: int, item_size: int) -> int:
-    most = _MAX_THREADS_FEW_ROWS if rows <= _FEW_ROWS else _MAX_THREADS
+def _threads(vocabulary: int, item_size: int) -> int:
     vectors = math.ceil(vocabulary * item_size / _VECTOR_BYTES)
     groups = math.ceil(vectors / _SIMD_WIDTH)
-    return min(most, groups * _SIMD_WIDTH)
+    return min(_MAX_THREADS, groups * _SIMD_WIDTH)

@@ -14,7 +14,7 @@ from mlx_distill._ops.sums import sum_last_axis
 # A chunk and its temporaries stay in one core's cache; on a GPU, where a launch costs
 # microseconds, a chunk is large enough to hide that.
 _CHUNK_BYTES_CPU = 1 << 19
-_CHUNK_BYTES_GPU = 1 << 26
+_CHUNK_BYTES_GPU = 1 << 24
 
 # MLX queues up to some hundred operations ahead of the CPU; an array with a reader still
 # queued is copied instead of updated in place. This many chunks are more than that.

@@ -1,4 +1,4 @@
-threadgroup float shared[3 * 32];
+threadgroup float shared[4 * 32];
 const Lane me = {
     thread_index_in_threadgroup,
     threads_per_threadgroup.x,

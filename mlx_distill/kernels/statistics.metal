@@ -2,12 +2,13 @@
 //   probability(x) = 2 ** ((x - top) * unit) / sum,  unit = log2(e) / temperature,
 // where top is the row's maximum to within SLACK, so that no common offset is ever rounded.
 
-#define SLACK 16.0f       // log2 units by which top may lag behind the maximum
+#define SLACK 1.0f        // log2 units by which top may lag behind the maximum
 #define FAR (-200.0f)     // 2 ** FAR is 0 in float32
 #define DEAD (-1076.0f)   // half of 2 ** -1075, which is 0 in float64: counts as 0
 #define LOG_2 0.693147180559945309f
 #define GAP_SCALE 5.421010862427522e-20f  // 2 ** -64: no gap of finite logits overflows
 #define TERM_SCALE 40.0f  // log2 of what keeps a small probability times such a gap in range
+#define TERM_FACTOR 1099511627776.0f
 
 // A sum that carries what its additions lost (Kahan). Next to a probability near 1 each of
 // hundreds of additions drops up to 6e-8, and q - p at that entry would be made of that.
@@ -39,8 +40,16 @@ FUNCTION float log2_term(float x, float top, float unit) {
     return fma(x - top, unit, -1.0f);
 }
 
-FUNCTION float decay(float shift) {
-    return shift > -126.0f ? fast_exp2(shift - 1.0f) * 2.0f : 0.0f;
+// 2 ** (gap * unit) for a gap <= 0, 0 for one of -inf or nan.
+FUNCTION float decay(float gap, float unit) {
+    const float y = fma(gap, unit, -1.0f);
+    return y > -126.0f ? fast_exp2(y) * 2.0f : 0.0f;
+}
+
+// a * b, which no compiler may fuse with an addition that follows: both sides of a row have
+// to be rounded alike, or equal logits end a unit in the last place apart.
+FUNCTION float product(float a, float b) {
+    return fma(a, b, 0.0f);
 }
 
 FUNCTION Sum add(Sum sum, float x) {
@@ -52,19 +61,19 @@ FUNCTION Sum add(Sum sum, float x) {
 }
 
 FUNCTION Sum scaled(Sum sum, float factor) {
-    sum.total *= factor;
-    sum.excess *= factor;
+    sum.total = product(sum.total, factor);
+    sum.excess = product(sum.excess, factor);
     return sum;
 }
 
 FUNCTION Running rebase(Running s, float top_q, float top_p, float unit) {
-    const float shift_q = (s.top_q - top_q) * unit;
-    const float shift_p = (s.top_p - top_p) * unit;
-    const float decay_p = decay(shift_p);
+    const float gap_q = s.top_q - top_q;
+    const float gap_p = s.top_p - top_p;
+    const float decay_p = decay(gap_p, unit);
     // A cross that is not finite stays so, also times 0.
     s.cross *= decay_p;
-    s.cross += decay_p > 0.0f ? decay_p * s.p.total * (shift_p - shift_q) : 0.0f;
-    s.q = scaled(s.q, decay(shift_q));
+    s.cross += decay_p > 0.0f ? decay_p * s.p.total * ((gap_p - gap_q) * unit) : 0.0f;
+    s.q = scaled(s.q, decay(gap_q, unit));
     s.p = scaled(s.p, decay_p);
     s.top_q = top_q;
     s.top_p = top_p;
@@ -72,13 +81,18 @@ FUNCTION Running rebase(Running s, float top_q, float top_p, float unit) {
 }
 
 template <int N>
-FUNCTION Running accumulate(Running s, Vector<N> x_q, Vector<N> x_p, float unit) {
-    float high_q = x_q.at[0];
-    float high_p = x_p.at[0];
+FUNCTION float highest(Vector<N> x) {
+    float high = x.at[0];
     for (int j = 1; j < N; j++) {
-        high_q = max(high_q, x_q.at[j]);
-        high_p = max(high_p, x_p.at[j]);
+        high = max(high, x.at[j]);
     }
+    return high;
+}
+
+template <int N>
+FUNCTION Running accumulate(Running s, Vector<N> x_q, Vector<N> x_p, float unit) {
+    const float high_q = highest<N>(x_q);
+    const float high_p = highest<N>(x_p);
     const float slack = SLACK;
     if ((high_q - s.top_q) * unit > slack || (high_p - s.top_p) * unit > slack) {
         s = rebase(s, max(high_q, s.top_q), max(high_p, s.top_p), unit);
@@ -98,6 +112,18 @@ FUNCTION Running accumulate(Running s, Vector<N> x_q, Vector<N> x_p, float unit)
     return s;
 }
 
+// The row's sums of q, p and cross. Where both sides are alike, q - p is made of how their
+// two sums were rounded, so there the one is the other plus the sum of the differences.
+FUNCTION Vector<3> row_sums(Sum q, Sum p, float cross, Lane me, SHARED shared) {
+    const float change = (q.total - p.total) - (q.excess - p.excess);
+    Vector<4> sums = {{q.total - q.excess, p.total - p.excess, cross, change}};
+    sums = group_sum<4>(sums, me, shared);
+    const float sum_p = sums.at[1];
+    const bool alike = fabs(sums.at[3]) < 0.5f * sum_p;
+    const Vector<3> row = {{alike ? sum_p + sums.at[3] : sums.at[0], sum_p, sums.at[2]}};
+    return row;
+}
+
 FUNCTION bool is_finite(float x) {
     return fabs(x) < INFINITY;  // false for nan
 }
@@ -113,6 +139,17 @@ FUNCTION RowStatistics row_statistics(
     const Span span = make_span<N>(size, lead, lead == misaligned<T>(row_p));
     const int threads = me.threads;
     int i = me.thread_index;
+    // A first guess at the maximum, so that later entries rarely go far beyond it.
+    if (span.vectors > 0) {
+        float high_q = -INFINITY;
+        float high_p = -INFINITY;
+        if (i < span.vectors) {
+            high_q = highest<N>(load_vector<T>(row_q + span.lead + i * N));
+            high_p = highest<N>(load_vector<T>(row_p + span.lead + i * N));
+        }
+        s.top_q = simd_max(high_q);
+        s.top_p = simd_max(high_p);
+    }
     for (; i + threads < span.vectors; i += 2 * threads) {
         const int j = i + threads;
         const Vector<N> q_0 = load_vector<T>(row_q + span.lead + i * N);
@@ -138,8 +175,7 @@ FUNCTION RowStatistics row_statistics(
     Vector<2> top = {{s.top_q, s.top_p}};
     top = group_max<2>(top, me, shared);
     s = rebase(s, top.at[0], top.at[1], unit);
-    Vector<3> sums = {{s.q.total - s.q.excess, s.p.total - s.p.excess, s.cross}};
-    sums = group_sum<3>(sums, me, shared);
+    const Vector<3> sums = row_sums(s.q, s.p, s.cross, me, shared);
     const RowStatistics row = {
         s.top_q,
         sums.at[0] * 2.0f,
@@ -180,14 +216,15 @@ FUNCTION RowStatistics careful_statistics(
         if (y_p > DEAD) {
             const float gap_q = x_q * GAP_SCALE - top_q * GAP_SCALE;
             const float gap_p = x_p * GAP_SCALE - top_p * GAP_SCALE;
-            const float term = precise_exp2(y_p + TERM_SCALE) * (gap_p - gap_q);
+            // y_p + TERM_SCALE would round away too much of a y_p near 0.
+            const float e_p = y_p > FAR / 2.0f ? precise_exp2(y_p) * TERM_FACTOR
+                                               : precise_exp2(y_p + TERM_SCALE);
+            const float term = e_p * (gap_p - gap_q);
             impossible = impossible || x_q == -INFINITY;
             cross += x_q == -INFINITY ? 0.0f : term;
         }
     }
-    cross = impossible ? INFINITY : cross;
-    Vector<3> sums = {{sum_q.total - sum_q.excess, sum_p.total - sum_p.excess, cross}};
-    sums = group_sum<3>(sums, me, shared);
+    const Vector<3> sums = row_sums(sum_q, sum_p, impossible ? INFINITY : cross, me, shared);
     const bool valid = top.at[2] == 0.0f && top_q > -INFINITY && top_p > -INFINITY;
     const RowStatistics row = {
         top_q,
