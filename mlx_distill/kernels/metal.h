@@ -8,17 +8,18 @@ FUNCTION float fast_exp2(float z) {
     return metal::fast::exp2(z);
 }
 
-// log2(x) for 0.5 <= x <= 1, to 2 ** -21 absolute, and exactly 0 at 1.
+// log2(x) for 0.5 <= x <= 1, to 2 ** -21 absolute, also at 1.
 FUNCTION float fast_log2(float x) {
-    return x == 1.0f ? 0.0f : metal::fast::log2(x);
+    return metal::fast::log2(x);
 }
 
 FUNCTION float precise_exp2(float z) {
     return metal::precise::exp2(z);
 }
 
+// Exactly 0 at 1.
 FUNCTION float precise_log2(float x) {
-    return metal::precise::log2(x);
+    return x == 1.0f ? 0.0f : metal::precise::log2(x);
 }
 
 // Vector loads need no more than the alignment of an element here.

@@ -1,0 +1,34 @@
+"""Where compiled kernels are kept, what runs by default, and what a machine lacks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from host.build import CACHE_VARIABLE, COMPILER_VARIABLE, NoCompilerError, compiler
+
+_HERE = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "host_full: the whole grid; half an hour, only when asked")
+    if hasattr(config, "cache"):
+        os.environ.setdefault(CACHE_VARIABLE, str(config.cache.mkdir("host")))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "host_full" not in config.option.markexpr:
+        asked = [item for item in items if item.get_closest_marker("host_full") is None]
+        config.hook.pytest_deselected(items=[item for item in items if item not in asked])
+        items[:] = asked
+    try:
+        compiler()
+    except NoCompilerError as lacking:
+        # Who names a compiler wants these tests run.
+        if COMPILER_VARIABLE in os.environ:
+            raise pytest.UsageError(str(lacking)) from lacking
+        for item in items:
+            if _HERE in item.path.parents:
+                item.add_marker(pytest.mark.skip(reason=str(lacking)))
