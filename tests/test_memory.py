@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from mlx_distill import Backend
 
 VOCABULARY = 8192
-# A GPU takes larger chunks.
-ROWS = (256, 1024) if mx.default_device().type == mx.DeviceType.cpu else (8192, 32768)
+ON_CPU = mx.default_device().type == mx.DeviceType.cpu
+ROWS = (256, 1024) if ON_CPU else (8192, 32768)
 # In float32-sized logits arrays. What is promised is 0.3 for the forward; a gradient adds its own
 # array and the promise is 2.1 and 1.3. An unbounded implementation takes three and more.
 FORWARD, SLACK = 0.3, 1.0
@@ -55,6 +55,12 @@ def backward(loss: Loss, backend: Backend, rows: int, dtype: mx.Dtype) -> int:
         return loss.function(s, p, reduction="mean", backend=backend)
 
     return extra_peak(lambda: list(mx.value_and_grad(run)(q)))
+
+
+@pytest.fixture(autouse=True)
+def bounded(backend: Backend) -> None:
+    if backend == "mlx" and not ON_CPU:
+        pytest.skip("MLX starts the chunks of a GPU ahead of each other; see the docs, Backends")
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16"])

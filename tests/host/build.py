@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import hashlib
 import json
@@ -118,7 +119,7 @@ def compile_kernel(kernel: KernelText, generated: Generated, *, contract: bool) 
     """Return the kernel for the host, built unless the same text was before."""
     runtime()
     dialect = [
-        (_HERE / name).read_text() for name in ("host.h", "metal.h", "build.py", "instrument.py")
+        (_HERE / name).read_text() for name in ("host.h", "dialect.h", "build.py", "instrument.py")
     ]
     mode = "-ffp-contract=fast" if contract else "-ffp-contract=off"
     key = _hash(_version(), *_COMMON, *_KERNEL, mode, *dialect, kernel.name, generated.text)
@@ -181,7 +182,7 @@ def _translation_unit(kernel: KernelText, generated: Generated) -> tuple[str, li
         f"{generated.call}({arguments}); }}"
     )
     body = f'#line 1 "{kernel.name}"\n{source}\n#line 1 "generated"\n{after}'
-    return f'#include "metal.h"\n{before}\n{body}\nextern "C" {entry}\n', names
+    return f'#include "dialect.h"\n{before}\n{body}\nextern "C" {entry}\n', names
 
 
 def _run(command: list[str]) -> str:
@@ -198,6 +199,8 @@ def _hash(*parts: str) -> str:
 @cache
 def _folder() -> Path:
     named = os.environ.get(CACHE_VARIABLE)
-    folder = Path(named) if named else Path(tempfile.mkdtemp(prefix="mlx-distill-host-"))
+    folder = Path(named or tempfile.mkdtemp(prefix="mlx-distill-host-"))
+    if not named:
+        atexit.register(shutil.rmtree, folder)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

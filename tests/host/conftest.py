@@ -18,17 +18,27 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault(CACHE_VARIABLE, str(config.cache.mkdir("host")))
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m is applied
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "host_full" not in config.option.markexpr:
         asked = [item for item in items if item.get_closest_marker("host_full") is None]
         config.hook.pytest_deselected(items=[item for item in items if item not in asked])
         items[:] = asked
+    ours = [item for item in items if _HERE in item.path.parents]
+    for item in ours:
+        item.add_marker(pytest.mark.slow)
     try:
         compiler()
     except NoCompilerError as lacking:
         # Who names a compiler wants these tests run.
         if COMPILER_VARIABLE in os.environ:
             raise pytest.UsageError(str(lacking)) from lacking
-        for item in items:
-            if _HERE in item.path.parents:
-                item.add_marker(pytest.mark.skip(reason=str(lacking)))
+        for item in ours:
+            item.add_marker(pytest.mark.skip(reason=str(lacking)))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == "kernel lines":
+                terminalreporter.write_line(str(text))

@@ -114,18 +114,21 @@ def check(
 def _assert_perturbed(
     got: Outputs, found: Rows, q: mx.array, p: mx.array, c: Matrix, temperature: float
 ) -> None:
-    """To first order: an exponential that is off by e units moves the gradient by 1.2e-7 e
-    max(p, q), and the value, to which every probability adds its log-ratio and the log of its
-    sum, by the sum of 1.2e-7 e max(p, q) (2 + |log-ratio|). e is 3 + 2 |x - max|, and up to 4
-    more where a second, precise function sees the same entry.
+    """To first order. An exponential e units off moves its entry by 1.2e-7 e max(p, q), and a
+    share of that goes to every entry through the sum. The value has each probability once with
+    its log-ratio and once in the log of a sum, and 4 units more where a second, precise function
+    sees the entry. e is 3 + 2 |z|, z the argument of exp2, which is 1 below the gap to the
+    maximum, and 1 more for an inner maximum that grew.
     """
     with np.errstate(all="ignore"):
         below_q, below_p = (_below_maximum(x) / temperature for x in (q, p))
         ratio = below_p - below_q - _log_sum(below_p) + _log_sum(below_q)
-        off = 1.2e-7 * (3 - 2 * np.minimum(below_q, below_p)) * found.largest
-        growth = (off + 4 * 1.2e-7 * found.largest) * (2 + np.abs(ratio))
+        units = 6 - 2 / np.log(2) * np.minimum(below_q, below_p)
+        off = 1.2e-7 * units * found.largest
+        growth = 1.2e-7 * (units + 4) * found.largest * (2 + np.abs(ratio))
     # Entries of probability 0 add nothing.
     off, growth = (np.nan_to_num(x, nan=0.0, posinf=0.0) for x in (off, growth))
+    off += np.nan_to_num(found.largest) * off.sum(axis=-1, keepdims=True)
     want, slope = c[:, None] * found.gradient, found.slope
     allowed = gradient_tolerance(want, np.nan_to_num(found.largest), c, slope, got.gradient.dtype)
     allowed += np.abs(c)[:, None] * slope * off

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import product
+from collections.abc import Callable
+from itertools import groupby, product
+from operator import itemgetter
 
 import mlx.core as mx
 import numpy as np
@@ -118,7 +120,7 @@ def test_row_of_cotangent_zero_has_gradient_zero(
         assert np.array_equal(to_float64(outputs.gradient), np.zeros(q.shape))
 
 
-def test_every_line_of_the_kernels_runs() -> None:
+def test_every_line_of_the_kernels_runs(record_property: Callable[[str, object], None]) -> None:
     lines: set[tuple[str, int]] = set()
     ran: set[tuple[str, int]] = set()
     rows = [ORDINARY, *VALID.values(), *POISON.values()]
@@ -130,6 +132,9 @@ def test_every_line_of_the_kernels_runs() -> None:
         for result in (result for host in hosts for result in host.results):
             lines |= result.lines
             ran |= result.lines_run
+    for file, of_file in groupby(sorted(lines), key=itemgetter(0)):
+        there = set(of_file)
+        record_property("kernel lines", f"{file}: {len(there & ran)} of {len(there)} lines ran")
     assert len(lines) > 100
     assert not lines - ran, sorted(lines - ran)
 
