@@ -49,7 +49,7 @@ def assert_gradient(
     got64 = oracle.to_float64(got)
     assert_within(got64, want, allowed, what)
     if loss.name == "kl":
-        valid = ~np.isnan(want).any(axis=-1)
+        valid = np.asarray(~np.isnan(want).any(axis=-1))
         error = np.linalg.norm(np.where(valid[..., None], got64 - want, 0.0), axis=-1)
         norm = gradient_norm_tolerance(np.nan_to_num(want), cotangent, slope, dtype)
         assert_within(error, np.zeros_like(error), norm, f"L2 of the {what}")

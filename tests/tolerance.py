@@ -63,7 +63,8 @@ def gradient_norm_tolerance(
     """Return the L2 error allowed per row of a KL gradient."""
     rounding = np.linalg.norm(half_ulp(np.abs(want), dtype), axis=-1)
     floor = 3e-7 * np.abs(cotangent) * slope
-    return 1e-5 * np.linalg.norm(want, axis=-1) + floor + rounding
+    allowed: Matrix = 1e-5 * np.linalg.norm(want, axis=-1) + floor + rounding
+    return allowed
 
 
 def reduction_tolerance(want: float, weights: Matrix, denominator: float) -> float:

@@ -87,15 +87,15 @@ def kl_div_loss(
         >>> from mlx_distill import kl_div_loss
         >>> student = mx.log(mx.array([[0.25, 0.75]]))
         >>> teacher = mx.log(mx.array([[0.5, 0.5]]))
-        >>> round(kl_div_loss(student, teacher).item(), 4)
+        >>> print(f"{kl_div_loss(student, teacher).item():.4f}")
         0.1438
 
         Only the first token counts:
 
         >>> student, teacher = mx.zeros((1, 2, 4)), mx.array([[[2.0, 0, 0, 0]] * 2])
         >>> mask = mx.array([[True, False]])
-        >>> round(kl_div_loss(student, teacher, weights=mask, reduction="mean").item(), 4)
-        0.468
+        >>> print(f"{kl_div_loss(student, teacher, weights=mask, reduction='mean').item():.4f}")
+        0.4680
 
     See Also:
         :class:`~mlx_distill.KLDivLoss`: the same as a module.

@@ -103,4 +103,4 @@ JS_BACKWARD = KernelHandle("js", "backward", _BACKWARD_INPUTS, _BACKWARD_OUTPUTS
 @cache
 def read_kernel_text(file_name: str) -> str:
     """Text of a file beside this one."""
-    return files(__package__).joinpath(file_name).read_text(encoding="utf-8")
+    return files("mlx_distill.kernels").joinpath(file_name).read_text(encoding="utf-8")

@@ -23,6 +23,10 @@ from host.trace import Generated, KernelText
 COMPILER_VARIABLE = "MLX_DISTILL_HOST_CLANG"
 CACHE_VARIABLE = "MLX_DISTILL_HOST_CACHE"
 
+# What the fibers are written for.
+SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64"
+OLDEST = 17  # with address spaces for half and bfloat
+
 _HERE = Path(__file__).parent
 _COMMON = ("-march=x86-64-v3", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off")
 _KERNEL = (
@@ -82,17 +86,20 @@ class Compiled:
 @cache
 def compiler() -> str:
     """Return clang: the one that MLX_DISTILL_HOST_CLANG names, or the newest on the path."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        raise NoCompilerError("the host target is written for Linux on x86-64")
     named = os.environ.get(COMPILER_VARIABLE)
-    for candidate in [named] if named else [f"clang++-{n}" for n in range(24, 16, -1)]:
-        if shutil.which(candidate):
+    usual = [*(f"clang++-{n}" for n in range(24, OLDEST - 1, -1)), "clang++"]
+    for candidate in [named] if named else usual:
+        if shutil.which(candidate) and _major(candidate) >= OLDEST:
             return candidate
-    asked = f"{named!r} ({COMPILER_VARIABLE})" if named else "clang++-17 to clang++-24"
+    asked = f"{named!r} ({COMPILER_VARIABLE})" if named else "clang++-17 to clang++-24 or clang++"
     raise NoCompilerError(
-        f"not found: {asked}. Install clang (Debian: apt-get install clang-19), or name a "
-        f"clang++ of version 17 or newer in {COMPILER_VARIABLE}"
+        f"no clang of version {OLDEST} or newer: {asked}. Install one (Debian: apt-get install "
+        f"clang-19), or name its clang++ in {COMPILER_VARIABLE}"
     )
+
+
+def _major(clang: str) -> int:
+    return int(_run([clang, "-dumpversion"]).split(".")[0])
 
 
 @cache

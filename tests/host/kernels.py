@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
@@ -26,6 +27,16 @@ DIVERGENCES = {
     "js": (handles.JS_FORWARD, handles.JS_BACKWARD, 5),
 }
 
+_ALIGNED = Path(__file__).with_name("aligned.h").read_text()
+
+
+class Offsets(NamedTuple):
+    """Where rows begin, in elements beyond a multiple of 16 bytes."""
+
+    logits_q: int
+    logits_p: int
+    gradient: int
+
 
 class Outputs(NamedTuple):
     """What the two kernels of a divergence wrote."""
@@ -41,8 +52,17 @@ class Outputs(NamedTuple):
 @contextmanager
 def on_host(host: HostMetal) -> Iterator[HostMetal]:
     """Let the library build its Metal kernels for the host."""
+
+    def named(file: str) -> str:
+        text = f'#line 1 "{file}"\n{read(file)}'
+        if host.offsets and file == "metal.h":
+            text += f'\n#line 1 "aligned.h"\n{_ALIGNED}'
+        return text
+
+    read = handles.read_kernel_text
     with (
         patch.object(mx.fast, "metal_kernel", host.metal_kernel),
+        patch.object(handles, "read_kernel_text", named),
         patch.dict(handles._COMPILED, clear=True),  # noqa: SLF001  # or MLX's stay in use
     ):
         yield host
@@ -59,14 +79,17 @@ def run(
     schedule: Schedule = "lockstep",
     seed: int = 0,
     mode: Mode | None = None,
+    offsets: Offsets | None = None,
 ) -> tuple[Outputs, HostMetal]:
-    """Run forward and backward; fail on any event."""
+    """Run forward and backward; fail on any event. `offsets` brings the vector loads of CUDA."""
     forward, backward, statistics = DIVERGENCES[loss.name]
     scaling = Scaling(temperature, scale_by_t2)
-    with on_host(HostMetal(schedule, mode or Mode(), seed)) as host:
+    places = {} if offsets is None else offsets._asdict()
+    with on_host(HostMetal(schedule, mode or Mode(), seed, places)) as host:
         value, saved = launch.forward(forward, "metal", q, p, scaling, statistics)
         gradient = launch.gradient(backward, "metal", q, p, cotangent, saved, scaling)
-    assert not host.events, "\n".join(map(str, host.events))
+    how = f"{schedule} schedule, seed {seed}, {host.mode}"
+    assert not host.events, "\n".join([how, *map(str, host.events)])
     return Outputs(value, saved, gradient), host
 
 
@@ -80,6 +103,7 @@ def check(
     mode: Mode | None = None,
     schedules: tuple[Schedule, ...] = ("lockstep",),
     seed: int = 0,
+    offsets: Offsets | None = None,
 ) -> list[HostMetal]:
     """Fail unless value and gradient are right, and the same bits under each schedule."""
     cotangent = mx.array(np.resize(np.array([-2.0, 0.5, 3.0], dtype=np.float32), q.shape[0]))
@@ -96,6 +120,7 @@ def check(
             schedule=schedule,
             seed=seed,
             mode=mode,
+            offsets=offsets,
         )
         hosts.append(host)
         if first is None:
@@ -140,8 +165,10 @@ def _assert_perturbed(
 
 def _below_maximum(x: mx.array) -> Matrix:
     x64 = oracle.to_float64(x)
-    return x64 - x64.max(axis=-1, keepdims=True)
+    gap: Matrix = x64 - x64.max(axis=-1, keepdims=True)
+    return gap
 
 
 def _log_sum(x: Matrix) -> Matrix:
-    return np.log(np.exp(x).sum(axis=-1, keepdims=True))
+    log_sum: Matrix = np.log(np.exp(x).sum(axis=-1, keepdims=True))
+    return log_sum

@@ -16,7 +16,7 @@ constexpr uintptr_t ZONE_BITS = 33, ZONE = uintptr_t(1) << ZONE_BITS, PAGE = 409
 constexpr uint ZONES = MAX_BUFFERS + MAX_SLOTS;
 
 struct Access {
-    uint site, thread, serial;  // serial 0: never
+    uint site, thread, serial, meetings;  // serial 0: never
 };
 
 struct Cell {
@@ -40,15 +40,18 @@ const void* image;
 uint serial, ordered[2];
 enum Space { DEVICE, THREADGROUP };
 
-void map_zone(uint index, uintptr_t bytes, uintptr_t cell, bool flush_with_end, bool shadow) {
+// The zone ends with its last page, or as near as the alignment allows; or begins at `offset`.
+void map_zone(uint index, uintptr_t bytes, uintptr_t cell, uintptr_t alignment, bool shadow,
+              int64_t offset = -1) {
     Zone& zone = zones[index];
     zone.pages = arena + index * ZONE + ZONE / 2;
-    zone.page_bytes = (bytes + PAGE - 1) / PAGE * PAGE + PAGE * (bytes == 0);
+    const uintptr_t before = offset < 0 ? 0 : uintptr_t(offset);
+    zone.page_bytes = (before + bytes + PAGE - 1) / PAGE * PAGE + PAGE * (bytes == 0);
     if (mprotect(zone.pages, zone.page_bytes, PROT_READ | PROT_WRITE) != 0) {
         abort();
     }
-    const uintptr_t alignment = flush_with_end ? cell : 16;
-    zone.begin = zone.pages + (zone.page_bytes - bytes) / alignment * alignment;
+    const uintptr_t room = (zone.page_bytes - bytes) / alignment * alignment;
+    zone.begin = zone.pages + (offset < 0 ? room : before);
     zone.bytes = bytes;
     zone.cell = cell;
     zone.cells = shadow ? static_cast<Cell*>(calloc(bytes / cell + 1, sizeof(Cell))) : nullptr;
@@ -74,15 +77,17 @@ void check_order(const Access& past, uint index, uintptr_t element, uint space, 
     if (!happened_before(past, space)) {
         const bool same_group = past.thread / MAX_THREADS == thread_number() / MAX_THREADS;
         const bool barrier = same_group && past.serial < serial;
+        const bool met = past.thread / SIMD == thread_number() / SIMD &&
+                         past.meetings < simd_meetings();
         report(barrier ? RACE_ACROSS_BARRIER : RACE, index, int64_t(element), site, past.site,
-               past.thread);
+               past.thread, met ? "only a SIMD function lies between" : "");
     }
 }
 
 void touch(uint index, uintptr_t element, bool write, uint site) {
     Cell& cell = zones[index].cells[element];
     const uint space = index < MAX_BUFFERS ? DEVICE : THREADGROUP;
-    const Access now = {site, thread_number(), serial};
+    const Access now = {site, thread_number(), serial, simd_meetings()};
     check_order(cell.write, index, element, space, site);
     if (write) {
         check_order(cell.read, index, element, space, site);
@@ -153,7 +158,7 @@ void memory_begin(const Launch& given, void** pointers) {
     serial = ordered[DEVICE] = ordered[THREADGROUP] = 1;
     for (uint i = 0; i < given.count; i++) {
         const Buffer& b = given.buffers[i];
-        map_zone(i, b.bytes, b.cell, !b.output, b.output);
+        map_zone(i, b.bytes, b.cell, b.output ? 16 : b.cell, b.output, b.offset);
         if (!b.output) {
             memcpy(zones[i].begin, b.data, b.bytes);
         }
@@ -206,7 +211,7 @@ extern "C" {
 void* host_slot(int index, size_t bytes, size_t cell) {
     const uint zone = host::MAX_BUFFERS + uint(index);
     if (host::zones[zone].begin == nullptr) {
-        host::map_zone(zone, bytes, cell, true, true);
+        host::map_zone(zone, bytes, cell, cell, true);
     }
     return host::zones[zone].begin;
 }

@@ -22,6 +22,7 @@ def run(
     seed: int = 0,
     mode: Mode | None = None,
     dtype: mx.Dtype = mx.float32,
+    offsets: dict[str, int] | None = None,
 ) -> Result:
     """Run `source` over q [64] and out [size] with `t`, `lane` and `simd` defined on line 1."""
     names = (
@@ -38,4 +39,5 @@ def run(
         schedule=schedule,
         seed=seed,
         mode=mode,
+        offsets=offsets,
     )

@@ -75,6 +75,7 @@ class Event:
 class Result:
     """What a launch wrote, and its failures. `complete` is False where it had to be abandoned."""
 
+    kernel: str
     outputs: dict[str, mx.array]
     events: list[Event]
     complete: bool
@@ -91,6 +92,7 @@ class _Buffer(ctypes.Structure):
         ("bytes", ctypes.c_uint64),
         ("cell", ctypes.c_uint64),
         ("output", ctypes.c_uint64),
+        ("offset", ctypes.c_int64),
     )
 
 
@@ -142,8 +144,12 @@ def run_kernel(
     schedule: Schedule = "lockstep",
     seed: int = 0,
     mode: Mode | None = None,
+    offsets: Mapping[str, int] | None = None,
 ) -> Result:
-    """Run `kernel` on the host; `grid` counts threads. The random schedule follows `seed`."""
+    """Run `kernel` on the host; `grid` counts threads. The random schedule follows `seed`.
+
+    An array that `offsets` names begins that many elements beyond a multiple of 16 bytes.
+    """
     mode = mode or Mode()
     generated = _generate(kernel, inputs, outputs, template or {})
     compiled = compile_kernel(kernel, generated, contract=mode.contract)
@@ -153,7 +159,13 @@ def run_kernel(
     names = [p.name for p in generated.parameters if p.buffer is not None]
     buffers = (_Buffer * len(arrays))(
         *(
-            _Buffer(a.ctypes.data, a.nbytes, a.itemsize, name in outputs)
+            _Buffer(
+                a.ctypes.data,
+                a.nbytes,
+                a.itemsize,
+                name in outputs,
+                (offsets or {}).get(name, -1) * a.itemsize,
+            )
             for name, a in zip(names, arrays, strict=True)
         )
     )
@@ -177,6 +189,7 @@ def run_kernel(
     host_run.restype = ctypes.c_uint32
     state: int = host_run(ctypes.byref(launch), found, _EVENTS)
     return Result(
+        kernel.name,
         {
             name: _array_of(a, *outputs[name])
             for name, a in zip(names, arrays, strict=True)

@@ -38,6 +38,7 @@ struct Buffer {
     uint64_t bytes;
     uint64_t cell;
     uint64_t output;
+    int64_t offset;  // in bytes beyond a multiple of 16; negative: as the runtime likes
 };
 
 enum Schedule { LOCKSTEP, SERIAL, REVERSE, RANDOM };
@@ -71,6 +72,7 @@ void* fresh_stack(uint index, void (*start)());
 
 // threads.cpp
 uint thread_number();
+uint simd_meetings();  // SIMD functions that this thread's SIMD group has been through
 [[noreturn]] void abandon();  // the run cannot go on: leave the kernel for good
 
 }  // namespace host

@@ -18,6 +18,7 @@ class HostMetal:
     schedule: Schedule = "lockstep"
     mode: Mode = field(default_factory=Mode)
     seed: int = 0
+    offsets: dict[str, int] = field(default_factory=dict)
     results: list[Result] = field(default_factory=list)
 
     @property
@@ -73,6 +74,7 @@ class HostKernel:
             schedule=self.host.schedule,
             seed=self.host.seed,
             mode=self.host.mode,
+            offsets=self.host.offsets,
         )
         self.host.results.append(result)
         return [result.outputs[name] for name in self.output_names]

@@ -121,6 +121,23 @@ def test_half_precision_rounds_as_mlx_does(dtype: mx.Dtype) -> None:
     assert np.array_equal(to_float64(result.outputs["out"]), to_float64(want), equal_nan=True)
 
 
+@pytest.mark.parametrize("offset", range(5))
+def test_arrays_begin_where_they_are_asked_to(offset: int) -> None:
+    source = """
+        out[t] = float(ulong(q) % 16 / 4) * 10.0 + float(ulong(out) % 16 / 4);
+        float4 v = *(const device float4*)(q + (4 - ulong(q) % 16 / 4) % 4);
+        out[t] += v.x * 100.0;"""
+    result = run(source, offsets={"q": offset, "out": 3})
+    assert result.events == []
+    first = (4 - offset % 4) % 4
+    assert result.outputs["out"].tolist() == [first * 100 + offset % 4 * 10 + 3] * N
+    # The bounds and the alignment move along.
+    for at, kind in ((-1, "out of bounds"), (N, "out of bounds"), (0, "misaligned access")):
+        load = f"*(const device {'float4' if at == 0 else 'float'}*)(q + {at})"
+        found = run(f"out[t] = float4({load}).x;", offsets={"q": offset}).kinds()
+        assert (kind in found) == (at != 0 or offset % 4 != 0)
+
+
 def test_random_schedule_follows_its_seed() -> None:
     source = """
         threadgroup float s[1];

@@ -200,6 +200,17 @@ def test_planted_fault_is_found_under_every_schedule(name: str, schedule: Schedu
     assert result.complete == fault.complete
 
 
+def test_race_that_only_a_simd_function_keeps_apart_is_told_from_others() -> None:
+    source = "threadgroup float s[64];\ns[t] = q[t];\nfloat x = {};\nout[t] = x + s[t ^ {}];"
+    for call, distance, note in (
+        ("simd_sum(q[t])", 1, "only a SIMD function lies between"),
+        ("simd_sum(q[t])", 33, ""),
+        ("q[t]", 1, ""),
+    ):
+        events = run(source.format(call, distance)).events
+        assert {event.note for event in events if event.kind == "race"} == {note}
+
+
 def test_place_of_undefined_behaviour_is_in_the_note() -> None:
     (event,) = run(FAULTS["integer_overflow"].source).events
     assert event.note == "planted:2: signed integer overflow"

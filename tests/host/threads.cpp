@@ -29,7 +29,7 @@ struct Fiber {
 // Two sets of lanes: some may still read the last one while others fill the next.
 struct SimdGroup {
     Lanes lanes[2];
-    uint phase, arrived;
+    uint phase, arrived, meetings;
 };
 
 Fiber fibers[MAX_THREADS];
@@ -124,7 +124,7 @@ void run_group(std::mt19937_64& random) {
         set_state(i, READY);
     }
     for (uint g = 0; g < GROUPS; g++) {
-        groups[g].phase = groups[g].arrived = 0;
+        groups[g].phase = groups[g].arrived = groups[g].meetings = 0;
     }
     uint last = threads - 1;
     while (!failed) {
@@ -190,6 +190,10 @@ uint thread_number() {
     return group_number * MAX_THREADS + me;
 }
 
+uint simd_meetings() {
+    return groups[me / SIMD].meetings;
+}
+
 void abandon() {
     failed = true;
     leave();
@@ -239,6 +243,7 @@ const host::Lanes* host_gather(uint64_t bits, uint site) {
             }
         }
         group.arrived = 0;
+        group.meetings++;
         group.phase ^= 1;
         for (uint i = begin; i < begin + lanes; i++) {
             set_state(i, READY);
