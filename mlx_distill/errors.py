@@ -36,7 +36,7 @@ class DistillError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exception.__reduce__ replays `args`, which keyword construction leaves empty.
-        return type(self), self._fields(), dict(self.__dict__)
+        return type(self), self._fields() or self.args, dict(self.__dict__)
 
     def __repr__(self) -> str:
         pairs = zip(self.__match_args__, self._fields(), strict=True)
@@ -94,8 +94,11 @@ class ShapePairMismatchError(DistillError, ValueError):
         return text
 
     def _only_vocabularies_differ(self) -> bool:
-        same_rank = len(self.expected) == len(self.actual)
-        return same_rank and self.expected[:-1] == self.actual[:-1]
+        return (
+            len(self.expected) == len(self.actual) > 0
+            and self.expected[:-1] == self.actual[:-1]
+            and self.expected[-1] != self.actual[-1]
+        )
 
 
 class OutOfRangeError(DistillError, ValueError):
@@ -173,9 +176,15 @@ class DtypeMismatchError(DistillError, TypeError):
         super().__init__(*self._fields())
 
     def __str__(self) -> str:
-        return (
-            f"logits_q is {self.expected} but logits_p is {self.got}; both must have one dtype: "
+        taken = ("float32", "float16", "bfloat16")
+        advice = (
             f"cast one of them, e.g. logits_p.astype(mx.{self.expected})"
+            if self.expected in taken
+            else "cast both, e.g. with .astype(mx.float32)"
+        )
+        return (
+            f"logits_q is {self.expected} but logits_p is {self.got}; "
+            f"both must have one dtype: {advice}"
         )
 
 

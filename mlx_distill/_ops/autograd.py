@@ -170,10 +170,12 @@ def _over_rows(
 ) -> tuple[tuple[mx.array, ...], tuple[int, ...]]:
     """`op` over a mapped axis: rows are independent, so the mapped axis becomes more rows."""
     size = next(x.shape[axis] for x, axis in zip(inputs, axes, strict=True) if axis is not None)
-    stacked = []
+    stacked: list[mx.array] = []
+    rows = 0
     for x, axis in zip(inputs, axes, strict=True):
-        full = mx.stack([x] * size) if axis is None else mx.moveaxis(x, axis, 0)
-        stacked.append(full.reshape(size * full.shape[1], *full.shape[2:]))
+        full = mx.broadcast_to(x, (size, *x.shape)) if axis is None else mx.moveaxis(x, axis, 0)
+        rows = full.shape[1]
+        stacked.append(full.reshape(size * rows, *full.shape[2:]))
     outputs = op(*stacked)
-    shaped = tuple(out.reshape(size, out.shape[0] // size, *out.shape[1:]) for out in outputs)
+    shaped = tuple(out.reshape(size, rows, *out.shape[1:]) for out in outputs)
     return shaped, (0,) * len(shaped)

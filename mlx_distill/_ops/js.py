@@ -81,8 +81,9 @@ def gradient(
     """Cotangent [rows] times q / 2T (log(q / m) - KL(q || m)) of each row [rows, V]."""
     top_q, sum_q, top_p, sum_p, kl_q = mx.split(statistics, 5, axis=-1)
     m, _, _ = _mix(logits_q, logits_p, top_q, top_p, scaling.temperature, (sum_q, sum_p))
-    scale = cotangent[:, None] * (0.5 * scaling.of_gradient)
-    out = mx.where(cotangent[:, None] == 0, 0.0, scale * m.q * (m.log_q_over_m - kl_q))
+    unit = m.q * (m.log_q_over_m - kl_q)
+    scaled = unit * (0.5 * cotangent[:, None]) * scaling.of_gradient
+    out = mx.where(cotangent[:, None] == 0, 0.0, scaled)
     return out.astype(logits_q.dtype)
 
 

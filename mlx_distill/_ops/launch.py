@@ -18,6 +18,8 @@ _SIMD_WIDTH = 32
 _MAX_THREADS = 256
 _VECTOR_BYTES = 16
 _GRID_LIMIT = 2**31
+# The kernels step through a row in int32, by as many vectors as there are threads.
+_MAX_VOCABULARY = 2**31 - 2**14
 
 _LOG2_E = 1.0 / math.log(2.0)
 
@@ -78,6 +80,10 @@ def _launch(
     logits = inputs[0]
     rows, vocabulary = logits.shape
     threads = _threads(vocabulary, logits.dtype.size)
+    if vocabulary > _MAX_VOCABULARY:
+        raise OutOfRangeError(
+            f"{handle.name}: vocabulary", f"must be <= {_MAX_VOCABULARY}", str(vocabulary)
+        )
     if rows * threads >= _GRID_LIMIT:
         raise OutOfRangeError(
             f"{handle.name}: rows", f"must be < {_GRID_LIMIT // threads}", str(rows)

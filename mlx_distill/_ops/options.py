@@ -13,6 +13,8 @@ from mlx_distill.errors import ArgumentTypeError, OutOfRangeError
 Reduction: TypeAlias = Literal["none", "sum", "mean"]
 Backend: TypeAlias = Literal["auto", "metal", "cuda", "mlx"]
 
+_FLOAT32_TINY = 2.0**-126
+_FLOAT32_MAX = 3.4028234663852886e38
 TEMPERATURE_MIN = 1e-20
 TEMPERATURE_MAX = 1e20
 
@@ -66,9 +68,10 @@ def check_options(
 
 
 def check_number(context: str, value: float) -> None:
-    """Check that `value` is a finite real number that is not negative."""
-    if not math.isfinite(_as_float(value)) or value < 0:
-        raise OutOfRangeError(context, "must be finite and >= 0", _shown(value))
+    """Check that `value` is 0 or a positive number that float32 can hold."""
+    if value != 0 and not _FLOAT32_TINY <= _as_float(value) <= _FLOAT32_MAX:
+        requirement = "must be 0 or a positive float32"
+        raise OutOfRangeError(context, requirement, _shown(value))
 
 
 def _check_word(context: str, word: str, allowed: tuple[str, ...]) -> None:

@@ -36,6 +36,13 @@ def reduce_rows(
         rows = mx.where((weights == 0) & ~mx.isfinite(rows), 0.0, rows) * weights
     if reduction == "none":
         return rows.reshape(shape).astype(dtype)
+    if reduction == "mean" and weights is not None and normalizer is None:
+        # The mean does not change with the scale of the weights; their sum might overflow,
+        # or be too small to be squared in its derivative.
+        largest = mx.stop_gradient(mx.max(mx.abs(weights))) if rows.size else mx.array(1.0)
+        usable = mx.isfinite(largest) & (largest > 0)
+        scale = mx.where(usable, largest, 1.0)
+        rows, weights = rows / scale, weights / scale
     total = sum_last_axis(rows)
     if reduction == "sum":
         return total

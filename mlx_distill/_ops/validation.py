@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numbers import Real
+
 import mlx.core as mx
 
 from mlx_distill._ops.options import check_number
@@ -71,7 +73,7 @@ def check_normalizer(name: str, normalizer: float | mx.array | None, reduction: 
         if normalizer.ndim != 0:
             raise ShapePairMismatchError(f"{context} shape", (), normalizer.shape)
         _check_real(f"{context} dtype", normalizer)
-    elif isinstance(normalizer, bool) or not isinstance(normalizer, (int, float)):
+    elif isinstance(normalizer, bool) or not isinstance(normalizer, Real):
         expected = "a float or a 0-d mlx.core.array"
         raise ArgumentTypeError(context, expected, type(normalizer).__name__)
     else:

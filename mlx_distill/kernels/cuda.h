@@ -16,6 +16,7 @@
 #define simdgroup_index_in_threadgroup (threadIdx.x >> 5)
 
 using uint = unsigned int;
+using ushort = unsigned short;
 
 enum class mem_flags { mem_threadgroup };
 
@@ -23,12 +24,8 @@ FUNCTION void threadgroup_barrier(mem_flags) {
     __syncthreads();
 }
 
-FUNCTION float simd_sum(float x) {
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-        x += __shfl_xor_sync(0xffffffff, x, step);
-    }
-    return x;
+FUNCTION float simd_shuffle_xor(float x, ushort mask) {
+    return __shfl_xor_sync(0xffffffff, x, mask);
 }
 
 FUNCTION float simd_max(float x) {
@@ -53,6 +50,7 @@ FUNCTION float precise_exp2(float z) {
     return exp2f(z);
 }
 
+// Exactly 0 at 1.
 FUNCTION float precise_log2(float x) {
     return log2f(x);
 }

@@ -1,5 +1,5 @@
 // Everything in log2 units, from one exponential and one logarithm of the ratio of p and q,
-// which never leave (0, 1] and [-1, 0].
+// which never leave [0, 1] and [-1, 0].
 struct JSTerm {
     float top_q;
     float log_sum_q;
@@ -67,11 +67,13 @@ FUNCTION Vector<2> js_sums(Q row_q, P row_p, int size, JSTerm t, Lane me, SHARED
 
 struct JSGradient {
     JSTerm term;
-    float scale;
+    float cotangent;
+    float of_gradient;
     float kl_q;  // KL(q || m), log2
 
     FUNCTION float operator()(float x_q, float x_p) const {
         const JSPair pair = js_pair(term, x_q, x_p);
-        return scale * fast_exp2(pair.y_q) * (min(pair.gap, 0.0f) - pair.mean - kl_q);
+        const float unit = fast_exp2(pair.y_q) * (min(pair.gap, 0.0f) - pair.mean - kl_q);
+        return unit * (0.5f * LOG_2 * cotangent) * of_gradient;
     }
 };

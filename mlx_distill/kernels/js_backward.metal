@@ -14,7 +14,8 @@ if (c == 0.0f) {
     const RowStatistics s = read_statistics(statistics + size_t(row) * 5);
     const JSGradient term = {
         make_js_term(s, scaling[0]),
-        0.5f * LOG_2 * c * scaling[2],
+        c,
+        scaling[2],
         statistics[size_t(row) * 5 + 4] / LOG_2};
     write_gradient<T>(gradient + start, logits_q + start, logits_p + start, size, term, me);
 }

@@ -13,6 +13,6 @@ if (c == 0.0f) {
 } else {
     const RowStatistics s = read_statistics(statistics + size_t(row) * 4);
     const KLGradient term = {
-        s.top_q, s.top_p, scaling[0], 2.0f * c * scaling[2] / s.sum_q, s.sum_q / s.sum_p};
+        s.top_q, s.top_p, scaling[0], c / (0.5f * s.sum_q), scaling[2], s.sum_q / s.sum_p};
     write_gradient<T>(gradient + start, logits_q + start, logits_p + start, size, term, me);
 }

@@ -33,10 +33,18 @@ FUNCTION int edge_index(Span span, int edge) {
     return edge < span.lead ? edge : edge + span.vectors * N;
 }
 
+// The order is part of the result: one sum after another would round too often.
+FUNCTION float tree_sum(float x) {
+    for (int step = 16; step > 0; step /= 2) {
+        x += simd_shuffle_xor(x, ushort(step));
+    }
+    return x;
+}
+
 template <int K>
 FUNCTION Vector<K> group_sum(Vector<K> x, Lane me, SHARED shared) {
     for (int k = 0; k < K; k++) {
-        x.at[k] = simd_sum(x.at[k]);
+        x.at[k] = tree_sum(x.at[k]);
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (int k = 0; k < K; k++) {
@@ -46,7 +54,7 @@ FUNCTION Vector<K> group_sum(Vector<K> x, Lane me, SHARED shared) {
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (int k = 0; k < K; k++) {
-        x.at[k] = simd_sum(me.lane * 32 < me.threads ? shared[k * 32 + me.lane] : 0.0f);
+        x.at[k] = tree_sum(me.lane * 32 < me.threads ? shared[k * 32 + me.lane] : 0.0f);
     }
     return x;
 }

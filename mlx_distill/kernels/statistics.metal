@@ -40,10 +40,11 @@ FUNCTION float log2_term(float x, float top, float unit) {
     return fma(x - top, unit, -1.0f);
 }
 
-// 2 ** (gap * unit) for a gap <= 0, 0 for one of -inf or nan.
-FUNCTION float decay(float gap, float unit) {
+// 2 ** (gap * unit) for a gap <= 0: exactly 1 at 0, and 0 for a gap of -inf or nan.
+FUNCTION float falloff(float gap, float unit) {
     const float y = fma(gap, unit, -1.0f);
-    return y > -126.0f ? fast_exp2(y) * 2.0f : 0.0f;
+    const float e = y > -126.0f ? fast_exp2(y) * 2.0f : 0.0f;
+    return gap == 0.0f ? 1.0f : e;
 }
 
 // a * b, which no compiler may fuse with an addition that follows: both sides of a row have
@@ -69,12 +70,12 @@ FUNCTION Sum scaled(Sum sum, float factor) {
 FUNCTION Running rebase(Running s, float top_q, float top_p, float unit) {
     const float gap_q = s.top_q - top_q;
     const float gap_p = s.top_p - top_p;
-    const float decay_p = decay(gap_p, unit);
+    const float falloff_p = falloff(gap_p, unit);
     // A cross that is not finite stays so, also times 0.
-    s.cross *= decay_p;
-    s.cross += decay_p > 0.0f ? decay_p * s.p.total * ((gap_p - gap_q) * unit) : 0.0f;
-    s.q = scaled(s.q, decay(gap_q, unit));
-    s.p = scaled(s.p, decay_p);
+    s.cross *= falloff_p;
+    s.cross += falloff_p > 0.0f ? falloff_p * s.p.total * ((gap_p - gap_q) * unit) : 0.0f;
+    s.q = scaled(s.q, falloff(gap_q, unit));
+    s.p = scaled(s.p, falloff_p);
     s.top_q = top_q;
     s.top_p = top_p;
     return s;
@@ -99,16 +100,20 @@ FUNCTION Running accumulate(Running s, Vector<N> x_q, Vector<N> x_p, float unit)
     }
     float sum_q = 0.0f;
     float sum_p = 0.0f;
+    float cross = 0.0f;
+    // What the fast exponential makes of an infinity or a nan does not matter: y_p - y_q, and
+    // with it cross, is then not finite, and the row is read again with care.
     for (int j = 0; j < N; j++) {
         const float y_q = log2_term(x_q.at[j], s.top_q, unit);
         const float y_p = log2_term(x_p.at[j], s.top_p, unit);
         const float e_p = fast_exp2(y_p);
         sum_q += fast_exp2(y_q);
         sum_p += e_p;
-        s.cross = fma(e_p, y_p - y_q, s.cross);
+        cross = fma(e_p, y_p - y_q, cross);
     }
     s.q = add(s.q, sum_q);
     s.p = add(s.p, sum_p);
+    s.cross += cross;
     return s;
 }
 
