@@ -46,8 +46,8 @@ def js_div_loss(
     The gradient with respect to ``logits_q`` is
     :math:`\frac{q}{2T} (\log\frac{q}{m} - D_\mathrm{KL}(q \,\|\, m))`, exact, in the dtype of
     ``logits_q``. The gradient with respect to ``logits_p`` is zero on every backend: the
-    teacher is a constant. Since the divergence is symmetric, a student on the other side is
-    the same call with the arguments exchanged.
+    teacher is a constant. The student goes first always; the divergence is symmetric, so no
+    other order is needed. With ``scale_by_t2`` value, bound and gradient carry :math:`T^2`.
 
     Args:
         logits_q: student logits [..., V], as in :func:`kl_div_loss`.

@@ -1,4 +1,4 @@
-"""Kullback-Leibler divergence of the student from the teacher."""
+"""Kullback-Leibler divergence KL(p || q) of teacher p and student q."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def kl_div_loss(
     reduction: Reduction = "none",
     backend: Backend = "auto",
 ) -> mx.array:
-    r"""Forward KL divergence from student to teacher, from logits.
+    r"""Forward KL divergence of teacher and student, KL(p || q), from logits.
 
     .. math::
 
@@ -44,9 +44,9 @@ def kl_div_loss(
     rules out (:math:`q_v = 0 < p_v`) costs :math:`+\infty`. :func:`js_div_loss` stays finite
     there, and is the one to use when the student's distribution has to sit on both sides.
 
-    The gradient with respect to ``logits_q`` is :math:`(q - p) / T`, exact, in the dtype of
-    ``logits_q``. The gradient with respect to ``logits_p`` is zero on every backend: the
-    teacher is a constant.
+    The gradient with respect to ``logits_q`` is :math:`(q - p) / T` (times :math:`T^2` with
+    ``scale_by_t2``), exact, in the dtype of ``logits_q``. The gradient with respect to
+    ``logits_p`` is zero on every backend: the teacher is a constant.
 
     Args:
         logits_q: student logits [..., V], float32, float16 or bfloat16; at least two axes,
@@ -75,11 +75,13 @@ def kl_div_loss(
     Raises:
         ArgumentTypeError: an argument of the wrong Python type.
         OutOfRangeError: a temperature, reduction or backend outside what is allowed; a
-            normalizer without ``"mean"``; an empty vocabulary.
+            normalizer that is negative or that float32 cannot hold, or given without
+            ``"mean"``; an empty vocabulary; more rows than a kernel can launch.
         RankMismatchError: logits with fewer than two axes.
-        ShapePairMismatchError: logits of different shapes, or weights not of shape [...].
+        ShapePairMismatchError: logits of different shapes, weights not of shape [...], or a
+            normalizer that is not 0-d.
         DtypeMismatchError: logits of different dtypes.
-        UnsupportedDtypeError: logits of another dtype, or complex weights.
+        UnsupportedDtypeError: logits of another dtype, or complex weights or normalizer.
         BackendError: a named backend is not available, or its kernel failed.
 
     Examples:
