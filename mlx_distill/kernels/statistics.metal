@@ -5,6 +5,7 @@
 #define SLACK 1.0f        // log2 units by which top may lag behind the maximum
 #define FAR (-200.0f)     // 2 ** FAR is 0 in float32
 #define DEAD (-1076.0f)   // half of 2 ** -1075, which is 0 in float64: counts as 0
+#define WIDE 1e26f        // a gap that 2 ** -126 of a whole vocabulary makes nothing of
 #define LOG_2 0.693147180559945309f
 #define GAP_SCALE 5.421010862427522e-20f  // 2 ** -64: no gap of finite logits overflows
 #define TERM_SCALE 40.0f  // log2 of what keeps a small probability times such a gap in range
@@ -20,7 +21,8 @@ struct Sum {
 // What one thread knows of its part of a row; y is the log2_term of an entry.
 struct Running {
     float top_q;
-    Sum q;  // of 2 ** y_q
+    float low_q;  // the least x_q
+    Sum q;        // of 2 ** y_q
     float top_p;
     Sum p;
     float cross;  // sum of 2 ** y_p * (y_p - y_q)
@@ -91,9 +93,19 @@ FUNCTION float highest(Vector<N> x) {
 }
 
 template <int N>
+FUNCTION float lowest(Vector<N> x) {
+    float low = x.at[0];
+    for (int j = 1; j < N; j++) {
+        low = min(low, x.at[j]);
+    }
+    return low;
+}
+
+template <int N>
 FUNCTION Running accumulate(Running s, Vector<N> x_q, Vector<N> x_p, float unit) {
     const float high_q = highest<N>(x_q);
     const float high_p = highest<N>(x_p);
+    s.low_q = min(s.low_q, lowest<N>(x_q));
     const float slack = SLACK;
     if ((high_q - s.top_q) * unit > slack || (high_p - s.top_p) * unit > slack) {
         s = rebase(s, max(high_q, s.top_q), max(high_p, s.top_p), unit);
@@ -139,7 +151,7 @@ template <typename T, typename Q, typename P>
 FUNCTION RowStatistics row_statistics(
     Q row_q, P row_p, int size, float unit, Lane me, SHARED shared) {
     constexpr int N = 16 / sizeof(T);
-    Running s = {-INFINITY, {0.0f, 0.0f}, -INFINITY, {0.0f, 0.0f}, 0.0f};
+    Running s = {-INFINITY, INFINITY, {0.0f, 0.0f}, -INFINITY, {0.0f, 0.0f}, 0.0f};
     const int lead = misaligned<T>(row_q);
     const Span span = make_span<N>(size, lead, lead == misaligned<T>(row_p));
     const int threads = me.threads;
@@ -177,16 +189,18 @@ FUNCTION RowStatistics row_statistics(
         const Vector<1> x_p = {{float(row_p[k])}};
         s = accumulate<1>(s, x_q, x_p, unit);
     }
-    Vector<2> top = {{s.top_q, s.top_p}};
-    top = group_max<2>(top, me, shared);
+    Vector<3> top = {{s.top_q, s.top_p, -s.low_q}};
+    top = group_max<3>(top, me, shared);
     s = rebase(s, top.at[0], top.at[1], unit);
     const Vector<3> sums = row_sums(s.q, s.p, s.cross, me, shared);
+    // A probability too small for this pass may still meet a gap so large that it counts.
+    const bool narrow = (top.at[0] + top.at[2]) * unit < WIDE;
     const RowStatistics row = {
         s.top_q,
         sums.at[0] * 2.0f,
         s.top_p,
         sums.at[1] * 2.0f,
-        LOG_2 * sums.at[2] / sums.at[1]};
+        narrow ? LOG_2 * sums.at[2] / sums.at[1] : INFINITY};
     return row;
 }
 

@@ -10,6 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+import oracle
 from edge_rows import ORDINARY, POISON, VALID, spread, stack
 from host.kernels import Offsets, check, run
 from host.run import SCHEDULES, Mode
@@ -184,16 +185,37 @@ def test_rows_that_are_read_again_are_as_precise(loss: Loss, dtype: mx.Dtype, mo
         check(loss, q, p, mode=mode)
     # A probability below float32's, times the largest gap of logits.
     for gap in (97.0, 99.0, 101.0):
+        for low in (-largest_finite(dtype), -0.25 * largest_finite(dtype)):
+            q = mx.array([[0.0, low, 1.0, 0.5]] * 3).astype(dtype)
+            p = mx.array([[0.0, -gap, 0.5, 0.25]] * 3).astype(dtype)
+            check(loss, q, p, mode=mode)
         q = mx.array([[0.0, -largest_finite(dtype), 1.0, -mx.inf]] * 3).astype(dtype)
         p = mx.array([[0.0, -gap, 0.5, -mx.inf]] * 3).astype(dtype)
         check(loss, q, p, mode=mode)
 
 
+@pytest.mark.parametrize("depth", [88.0, 95.0])
+@pytest.mark.parametrize(("vocabulary", "masked"), [(1024, 512), (5, 1)])
+def test_a_block_that_only_the_student_masks_counts(
+    loss: Loss, dtype: mx.Dtype, vocabulary: int, masked: int, depth: float
+) -> None:
+    # The block is the whole share of some threads, whose own maximum lies 2 ** -126 down.
+    block = mx.arange(vocabulary) >= vocabulary - masked
+    for low in (-largest_finite(dtype), -0.25 * largest_finite(dtype)):
+        q = mx.broadcast_to(mx.where(block, low, 0.0), (2, vocabulary)).astype(dtype)
+        p = mx.broadcast_to(mx.where(block, -depth, 0.0), (2, vocabulary)).astype(dtype)
+        outputs, _ = run(loss, q, p, mx.ones(2), mode=MODES["exact"])
+        want = oracle.rows(loss.name, q, p).value
+        # float32 rounds an exponent of -127 by 4e-6, and the term is all of the loss.
+        assert to_float64(outputs.loss) == pytest.approx(want, rel=1e-5, abs=1e-6)
+
+
 @modes
-def test_value_keeps_its_bounds(loss: Loss, dtype: mx.Dtype, mode: Mode) -> None:
-    q, noise = draw_logits((65, 33), dtype=dtype)
-    far = mx.zeros((65, 33), dtype=dtype)
-    far[:, :16] = -mx.inf
+@pytest.mark.parametrize("vocabulary", [33, 1000])
+def test_value_keeps_its_bounds(loss: Loss, dtype: mx.Dtype, mode: Mode, vocabulary: int) -> None:
+    q, noise = draw_logits((65, vocabulary), dtype=dtype)
+    far = mx.zeros(q.shape, dtype=dtype)
+    far[:, : vocabulary // 2] = -mx.inf
     near = (q + 1e-3 * noise).astype(dtype)
     for p_of, q_of in ((q, near), (far + q, (far + q)[:, ::-1])):
         outputs, _ = run(loss, q_of, p_of, mx.ones(65), mode=mode)
