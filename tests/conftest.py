@@ -17,6 +17,15 @@ settings.register_profile("suite", deadline=None, max_examples=40, derandomize=T
 settings.load_profile("suite")
 
 
+@pytest.hookimpl(tryfirst=True)  # before -m is applied
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs through the kernels of a GPU is marked so, whichever file it is in."""
+    for item in items:
+        found = getattr(item, "callspec", None)
+        if found is not None and found.params.get("backend") in ("metal", "cuda"):
+            item.add_marker(pytest.mark.gpu)
+
+
 @pytest.fixture(scope="session", params=LOSSES, ids=[loss.name for loss in LOSSES])
 def loss(request: pytest.FixtureRequest) -> Loss:
     found: Loss = request.param
